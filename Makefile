@@ -1,0 +1,34 @@
+# What there is to do here. `make` alone prints it.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test check fmt deny
+
+# A checkout that was never set up must say what is missing, not fail inside a build script.
+CARGO ?= cargo
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what the build and the tests need (Debian, Ubuntu; as root or with sudo)
+	@scripts/setup.sh all
+
+build: ## compile the whole workspace
+	@scripts/setup.sh build
+	$(CARGO) build --workspace
+
+demo: ## run the main job on an embedded Kafka and a throw-away PostgreSQL; ARGS="--keep" leaves it running
+	@scripts/setup.sh demo
+	$(CARGO) build --bin sekali --bin sekali-worker
+	target/debug/sekali demo $(ARGS)
+
+test: ## run every test against a real Kafka and PostgreSQL; SEKALI_TEST_ARGS goes to cargo test
+	@scripts/setup.sh all
+	@scripts/test.sh
+
+check: ## format, lints, house rules, dependencies and their licences
+	@scripts/setup.sh build
+	@scripts/check.sh
+
+fmt: ## format the sources
+	$(CARGO) fmt --all

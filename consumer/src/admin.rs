@@ -1,0 +1,13 @@
+//! What an operator does with a group: tables, topics, lag, diagnosis. Functions return plain data; whoever calls them
+//! decides how it looks.
+
+pub mod doctor;
+mod kafka;
+mod lag;
+mod migrate;
+mod postgres;
+pub mod topics;
+
+pub use lag::{PartitionLag, lag};
+pub(crate) use postgres::connect;
+pub use migrate::{AppliedMigration, MigrationReport, migrate, require_schema, schema_version};

@@ -1,0 +1,220 @@
+//! The sections that the consumer owns, each key with its default, and what too low and too high cost.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+use sekali_producer::config::duration;
+use sekali_schemas::topics::{DLQ_TEMPLATE, RETRY_TEMPLATE};
+use serde::{Deserialize, Serialize};
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+const EXECUTORS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
+const BATCH_MESSAGES_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
+const BUFFER_MESSAGES_MAX: NonZeroUsize = NonZeroUsize::new(16_000).unwrap();
+const MESSAGE_BYTES_MAX: NonZeroU32 = NonZeroU32::new(1024 * 1024).unwrap();
+
+/// Declares a section once: the struct, its defaults, and the texts that `config print` shows beside the keys.
+macro_rules! section {
+    (
+        $(#[doc = $about:literal])*
+        $name:ident {
+            $( $(#[doc = $doc:literal])* $(#[serde($($serde:tt)*)])? $field:ident: $kind:ty = $default:expr, )*
+        }
+    ) => {
+        $(#[doc = $about])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name {
+            $( $(#[doc = $doc])* $(#[serde($($serde)*)])? pub $field: $kind, )*
+        }
+
+        impl Default for $name {
+            fn default() -> $name {
+                $name { $( $field: $default, )* }
+            }
+        }
+
+        impl $name {
+            pub(super) const DOCS: super::Docs = super::Docs {
+                about: &[$($about),*],
+                keys: &[$( (stringify!($field), &[$($doc),*]) ),*],
+            };
+        }
+    };
+}
+
+section! {
+    /// The consumer group and how much it takes at once.
+    ConsumerSection {
+        /// Kafka consumer group. Required. Part of the names of retry and dead-letter topics: a new name starts a new
+        /// group, which reads its topics from the beginning.
+        group: String = String::new(),
+        /// Source topics. Required, at least one.
+        topics: Vec<String> = Vec::new(),
+        /// Scope of the inbox; the group's name by default. A group that takes over the work of another one keeps the
+        /// other's name here, so that it finds what was decided before.
+        name: Option<String> = None,
+        /// Static membership: a name for this process that survives its restart, unique in the group. A restart within
+        /// the session timeout then moves no partitions; a process that is gone for good is noticed only after it.
+        group_instance_id: Option<String> = None,
+        /// Rebalance protocol: "classic" (cooperative-sticky) or "consumer" (KIP-848, brokers from 4.0), whose session
+        /// and heartbeat times are set on the broker.
+        group_protocol: GroupProtocol = GroupProtocol::Classic,
+        /// Batches in progress at once, each with one database connection and a share of the partitions. One executor
+        /// leaves the database idle while it gathers; more than the assigned partitions have nothing to do.
+        executors: NonZeroUsize = EXECUTORS,
+        /// Most messages in one transaction. Lower costs a commit for fewer messages; higher holds locks longer and
+        /// repeats more work when a message fails.
+        batch_messages_max: NonZeroUsize = BATCH_MESSAGES_MAX,
+        /// Most messages that wait in memory between Kafka and the executors. Lower starves the executors, higher
+        /// costs memory; at least twice `batch_messages_max`.
+        buffer_messages_max: NonZeroUsize = BUFFER_MESSAGES_MAX,
+        /// Longest run of a handler on one batch. Lower fails slow but healthy handlers, higher lets a hanging one stop
+        /// its partitions for longer; well below `max_poll_interval`.
+        #[serde(with = "duration")]
+        handler_timeout: Duration = Duration::from_secs(30),
+        /// Longest wait for the messages in hand at shutdown and when partitions are taken away. Lower repeats more
+        /// work elsewhere, higher delays a rebalance or a deployment; below half of `max_poll_interval`.
+        #[serde(with = "duration")]
+        drain_timeout: Duration = Duration::from_secs(25),
+        /// Where the idempotency key comes from: "headers", or "coordinates" (topic, partition and offset) when producers
+        /// send none. With coordinates a message that is published twice is processed twice.
+        key_from: KeyFrom = KeyFrom::Headers,
+        /// What happens to a message whose idempotency key was already decided for another payload: "dead_letter", or
+        /// "ignore" (it counts as a duplicate and is lost when the key was chosen badly).
+        on_key_reuse: OnKeyReuse = OnKeyReuse::DeadLetter,
+        /// Time without a heartbeat after which the broker gives the partitions to others; only with the classic
+        /// protocol. Lower moves partitions on a short network fault, higher leaves those of a dead process waiting.
+        #[serde(with = "duration")]
+        session_timeout: Duration = Duration::from_secs(45),
+        /// Time without a poll after which the process leaves the group. Handlers never hold up polling, so that only a
+        /// stopped process gets near it.
+        #[serde(with = "duration")]
+        max_poll_interval: Duration = Duration::from_secs(300),
+    }
+}
+
+section! {
+    /// What happens after a transient failure.
+    RetrySection {
+        /// Delay of each retry topic, in the order of use; none at all sends the first failure to the dead letters.
+        /// Short delays repeat a failure that has not passed yet, long ones keep messages of the same key waiting.
+        #[serde(with = "duration::list")]
+        delays: Vec<Duration> = [2, 8, 30, 2 * MINUTE, 5 * MINUTE].map(Duration::from_secs).to_vec(),
+        /// Attempts before a message becomes a dead letter, the first delivery included; one more than there are delays
+        /// by default. Beyond that the last delay is used again.
+        max_attempts: Option<NonZeroU16> = None,
+        /// Share by which a delay varies at random, both ways, 0 to 0.5. Zero lets messages that failed together come
+        /// back together.
+        jitter: f64 = 0.1,
+        /// How long a message may meet a lock that is taken before it is a failure. Such waits are no attempts.
+        #[serde(with = "duration")]
+        contended_age_max: Duration = Duration::from_secs(HOUR),
+    }
+}
+
+section! {
+    /// Names, sizes and retention of the topics, as `sekali topics apply` makes them.
+    TopicsSection {
+        /// Name of a retry topic, with {topic}, {group} and {delay}.
+        retry_template: String = RETRY_TEMPLATE.to_owned(),
+        /// Name of a dead-letter topic, with {topic} and {group}.
+        dlq_template: String = DLQ_TEMPLATE.to_owned(),
+        /// Partitions of a source topic that does not exist yet, 12 by default. Retry and dead-letter topics get as many
+        /// as their source has. Fewer bound how many processes share the work; adding some later breaks the order by key.
+        partitions: Option<NonZeroU16> = None,
+        /// Copies of each partition. 1 loses records with the broker's disk; 3 is usual with three brokers or more.
+        replication_factor: NonZeroU16 = NonZeroU16::MIN,
+        /// How long source topics keep records. Lower loses what a stopped group has not read yet, higher costs disk and
+        /// a larger inbox.
+        #[serde(with = "duration")]
+        source_retention: Duration = Duration::from_secs(7 * DAY),
+        /// How long retry topics keep records; far above the longest delay, or failed messages vanish while the group is
+        /// stopped.
+        #[serde(with = "duration")]
+        retry_retention: Duration = Duration::from_secs(7 * DAY),
+        /// How long dead-letter topics keep records. The table of dead letters keeps them until they are closed.
+        #[serde(with = "duration")]
+        dlq_retention: Duration = Duration::from_secs(14 * DAY),
+        /// Largest record of a source topic in bytes. Retry and dead-letter topics take 64 KiB more, for headers.
+        message_bytes_max: NonZeroU32 = MESSAGE_BYTES_MAX,
+    }
+}
+
+section! {
+    /// The table of decisions.
+    InboxSection {
+        /// How long a decision is remembered, on the group's own clock. It must outlive everything that Kafka may
+        /// deliver again: topic retention and the whole retry path. Lower processes old messages twice, higher costs
+        /// disk.
+        #[serde(with = "duration")]
+        retention: Duration = Duration::from_secs(9 * DAY),
+    }
+}
+
+section! {
+    /// The port for probes and metrics.
+    AdminSection {
+        /// Address of /livez, /readyz and /metrics; "0.0.0.0:9464" in a container, "none" for no port.
+        #[serde(with = "super::listen")]
+        listen: Option<SocketAddr> = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9464))),
+    }
+}
+
+section! {
+    /// What the program writes on standard error.
+    LogSection {
+        /// "text" for people, "json" for machines.
+        format: LogFormat = LogFormat::Text,
+        /// Level, or directives such as "info,sekali_consumer=debug".
+        filter: String = String::from("info"),
+    }
+}
+
+/// Kafka's rebalance protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum GroupProtocol {
+    /// The client assigns the partitions, cooperatively.
+    Classic,
+    /// The broker assigns them (KIP-848).
+    Consumer,
+}
+
+/// Where the idempotency key of a message comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum KeyFrom {
+    /// From its headers; a message without one is invalid.
+    Headers,
+    /// From topic, partition and offset.
+    Coordinates,
+}
+
+/// What happens to a message whose key was decided for another payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OnKeyReuse {
+    /// It becomes a dead letter.
+    DeadLetter,
+    /// It counts as a duplicate.
+    Ignore,
+}
+
+/// Form of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}

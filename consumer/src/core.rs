@@ -1,0 +1,15 @@
+//! The decisions, without a clock, a socket or `await`: events in, actions out.
+//!
+//! [`Core::apply`] takes the time and one event and returns what the runtime must carry out; the result of an action
+//! comes back as another event. [`retry::RetryPolicy`] says where a failed message goes, [`verdict::arrival`] what a
+//! message meets in the inbox. The simulation drives exactly this code.
+
+mod assignment;
+mod event;
+mod lane;
+mod partition;
+pub mod retry;
+pub mod verdict;
+
+pub use assignment::Core;
+pub use event::{Action, Epoch, Event, Item, LaneId, Limits, Offset, Outcome, Partition, PauseReason, Record, Timestamp};

@@ -1,0 +1,167 @@
+//! One executor as the core sees it: what it runs, what must run again, and how much it may take at once.
+
+use std::collections::VecDeque;
+
+use super::event::{Item, Offset, Partition, Timestamp};
+use super::{Epoch, Limits};
+
+pub(super) struct Lane<M> {
+    pub(super) stage: Stage,
+    /// Items to run again before anything new, in order, each chunk in one transaction.
+    redo: VecDeque<Chunk<M>>,
+    /// Largest batch of new records: grows slowly, halves when a batch fails.
+    batch_limit: usize,
+    /// Largest batch after an interruption: one message probes, then the size doubles.
+    probe_limit: usize,
+    interruptions: u32,
+    /// What is with the executor: per partition the offset after its last item, and how many.
+    in_hand: Vec<InHand>,
+    /// Whether what is with the executor is part of a batch that failed before.
+    suspect: bool,
+    /// Partitions in turn, and whose turn it is.
+    turn: usize,
+    pub(super) last_was_retry: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Idle,
+    Busy,
+    Waiting(Timestamp),
+}
+
+struct Chunk<M> {
+    items: VecDeque<Item<M>>,
+    suspect: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InHand {
+    pub(super) partition: Partition,
+    pub(super) epoch: Epoch,
+    pub(super) next: Offset,
+    pub(super) count: usize,
+}
+
+impl<M> Lane<M> {
+    pub(super) fn new(limits: &Limits) -> Lane<M> {
+        Lane {
+            stage: Stage::Idle,
+            redo: VecDeque::new(),
+            batch_limit: limits.batch_max,
+            probe_limit: limits.batch_max,
+            interruptions: 0,
+            in_hand: Vec::new(),
+            suspect: false,
+            turn: 0,
+            last_was_retry: false,
+        }
+    }
+
+    /// Whether the executor may be given work now.
+    pub(super) fn ready(&self, now: Timestamp) -> bool {
+        match self.stage {
+            Stage::Idle => true,
+            Stage::Busy => false,
+            Stage::Waiting(until) => until <= now,
+        }
+    }
+
+    /// How many new records a batch may hold now.
+    pub(super) fn new_records_max(&self) -> usize {
+        self.batch_limit.min(self.probe_limit)
+    }
+
+    /// Whose turn it is among `count` partitions; moves on by one.
+    pub(super) fn take_turn(&mut self, count: usize) -> usize {
+        self.turn = (self.turn + 1) % count.max(1);
+        self.turn
+    }
+
+    /// The next items that must run again.
+    pub(super) fn take_redo(&mut self) -> Option<Vec<Item<M>>> {
+        let chunk = self.redo.front_mut()?;
+        let count = chunk.items.len().min(self.probe_limit);
+        let items: Vec<Item<M>> = chunk.items.drain(..count).collect();
+        self.suspect = chunk.suspect;
+        if chunk.items.is_empty() {
+            self.redo.pop_front();
+        }
+        Some(items)
+    }
+
+    /// Notes what goes to the executor.
+    pub(super) fn begin(&mut self, items: &[Item<M>], suspect: Option<bool>) {
+        assert!(self.stage != Stage::Busy, "an executor has one batch at a time");
+        assert!(!items.is_empty(), "a batch has messages");
+        self.suspect = suspect.unwrap_or(self.suspect);
+        self.stage = Stage::Busy;
+        self.in_hand.clear();
+        for item in items {
+            let next = item.record.offset + 1;
+            match self.in_hand.iter_mut().rev().find(|it| it.partition == item.partition && it.epoch == item.epoch) {
+                Some(entry) => {
+                    assert!(entry.next <= item.record.offset, "items of a partition run in offset order");
+                    entry.next = next;
+                    entry.count += 1;
+                }
+                None => self.in_hand.push(InHand { partition: item.partition, epoch: item.epoch, next, count: 1 }),
+            }
+        }
+    }
+
+    /// The batch is decided: what was in hand, and the limits recover.
+    pub(super) fn decided(&mut self, limits: &Limits) -> Vec<InHand> {
+        self.stage = Stage::Idle;
+        self.interruptions = 0;
+        self.probe_limit = self.probe_limit.saturating_mul(2).min(limits.batch_max);
+        if !self.suspect {
+            self.batch_limit = (self.batch_limit + 1 + self.batch_limit / 8).min(limits.batch_max);
+        }
+        std::mem::take(&mut self.in_hand)
+    }
+
+    /// A batch failed: it runs again in halves, in the end alone. Only the first failure of a search says anything
+    /// about the rate of failures.
+    pub(super) fn failed(&mut self, items: Vec<Item<M>>) {
+        self.stage = Stage::Idle;
+        if !self.suspect {
+            self.batch_limit = (items.len() / 2).max(1);
+        }
+        let mut first = VecDeque::from(items);
+        let second = first.split_off(first.len() / 2);
+        self.redo.push_front(Chunk { items: second, suspect: true });
+        self.redo.push_front(Chunk { items: first, suspect: true });
+    }
+
+    /// No verdict: the same items run again after a wait, beginning with one of them.
+    pub(super) fn interrupted(&mut self, now: Timestamp, items: Vec<Item<M>>, limits: &Limits) {
+        let factor = 1_u32.checked_shl(self.interruptions.min(16)).unwrap_or(u32::MAX);
+        let delay = limits.interrupted_delay.saturating_mul(factor).min(limits.interrupted_delay_max);
+        self.interruptions = self.interruptions.saturating_add(1);
+        self.probe_limit = 1;
+        self.stage = Stage::Waiting(now.after(delay));
+        self.redo.push_front(Chunk { items: items.into(), suspect: self.suspect });
+    }
+
+    /// Takes back what waits to run again, where `keep` says no. Returns what was dropped, a count for each.
+    pub(super) fn retain_redo(&mut self, mut keep: impl FnMut(&Item<M>) -> bool) {
+        for chunk in &mut self.redo {
+            chunk.items.retain(&mut keep);
+        }
+        self.redo.retain(|it| !it.items.is_empty());
+    }
+
+    /// How long it has been failing to reach a verdict, in consecutive interruptions.
+    pub(super) fn interruptions(&self) -> u32 {
+        self.interruptions
+    }
+
+    pub(super) fn waiting_until(&self) -> Option<Timestamp> {
+        match self.stage {
+            Stage::Waiting(until) => Some(until),
+            Stage::Idle | Stage::Busy => None,
+        }
+    }
+}
+

@@ -1,0 +1,97 @@
+//! One owned partition: what is buffered, and how far it is decided.
+
+use std::collections::VecDeque;
+
+use super::event::{Epoch, Item, LaneId, Offset, Partition, PauseReason, Record, Timestamp};
+
+pub(super) struct Owned<M> {
+    pub(super) epoch: Epoch,
+    pub(super) lane: LaneId,
+    pub(super) paused: Option<PauseReason>,
+    /// Revoked, waiting for the work in hand.
+    pub(super) leaving: bool,
+    /// Items with the executor or waiting to run again.
+    pub(super) in_hand: usize,
+    buffer: VecDeque<Record<M>>,
+    last_received: Option<Offset>,
+    /// Next offset to read: everything below is decided.
+    position: Option<Offset>,
+    /// What the broker confirmed.
+    committed: Option<Offset>,
+}
+
+impl<M> Owned<M> {
+    pub(super) fn new(epoch: Epoch, lane: LaneId) -> Owned<M> {
+        Owned {
+            epoch,
+            lane,
+            paused: None,
+            leaving: false,
+            in_hand: 0,
+            buffer: VecDeque::new(),
+            last_received: None,
+            position: None,
+            committed: None,
+        }
+    }
+
+    /// Buffers what is new. A client that pauses and resumes may hand out a record a second time.
+    pub(super) fn receive(&mut self, records: Vec<Record<M>>) {
+        for record in records {
+            if self.last_received.is_some_and(|last| record.offset <= last) {
+                continue;
+            }
+            self.last_received = Some(record.offset);
+            self.buffer.push_back(record);
+        }
+    }
+
+    pub(super) fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
+    pub(super) fn drop_buffer(&mut self) {
+        self.buffer = VecDeque::new();
+    }
+
+    /// Moment from which the first buffered record may run; `None` when nothing is buffered.
+    pub(super) fn ready_at(&self) -> Option<Timestamp> {
+        self.buffer.front().map(|it| it.due_at.unwrap_or_default())
+    }
+
+    /// When the oldest undecided record that is known here was produced.
+    pub(super) fn oldest_produced_at(&self) -> Option<Timestamp> {
+        self.buffer.front().and_then(|it| it.produced_at)
+    }
+
+    /// Moves due records from the front into `items`, which holds at most `max`.
+    pub(super) fn take(&mut self, now: Timestamp, partition: Partition, max: usize, items: &mut Vec<Item<M>>) {
+        while items.len() < max && self.ready_at().is_some_and(|it| it <= now) {
+            let Some(record) = self.buffer.pop_front() else { return };
+            items.push(Item { partition, epoch: self.epoch, record });
+            self.in_hand += 1;
+        }
+    }
+
+    /// Notes that `count` items up to `next` are decided. Items of a partition are decided in offset order.
+    pub(super) fn decided(&mut self, next: Offset, count: usize) {
+        assert!(count <= self.in_hand, "decided what was not in hand");
+        assert!(self.position.is_none_or(|it| it < next), "the position must advance");
+        self.in_hand -= count;
+        self.position = Some(next);
+    }
+
+    pub(super) fn position(&self) -> Option<Offset> {
+        self.position
+    }
+
+    pub(super) fn confirmed(&mut self, offset: Offset) {
+        // A late answer to an earlier commit must not hide that a newer one is still due.
+        self.committed = self.committed.max(Some(offset));
+    }
+
+    /// The position, when the broker does not know it yet.
+    pub(super) fn uncommitted(&self) -> Option<Offset> {
+        if self.committed < self.position { self.position } else { None }
+    }
+}

@@ -1,0 +1,77 @@
+//! What a message meets in the inbox: the decision table of arrivals.
+
+use sekali_schemas::inbox::State;
+
+/// An inbox row as far as it matters for a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// What was decided.
+    pub state: State,
+    /// The attempt that the row stands for: with [`State::Retrying`], the one that may run next.
+    pub attempt: u32,
+    /// Of the payload that was decided.
+    pub fingerprint: i64,
+}
+
+/// A message that asks to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asking {
+    /// Whether it came through a retry topic.
+    pub retry: bool,
+    /// Its attempt; 1 unless `retry`.
+    pub attempt: u32,
+    /// Of its payload.
+    pub fingerprint: i64,
+}
+
+/// What happens to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// This attempt is undecided: handle it.
+    Handle,
+    /// Somebody decided this attempt already.
+    Duplicate,
+    /// The key was decided with another payload: the operation must not vanish silently.
+    KeyReuse,
+    /// A retry record, but nobody decided the attempt before.
+    Orphan,
+}
+
+/// The verdict on a message, given the row of its key.
+pub fn arrival(asking: Asking, row: Option<Row>) -> Arrival {
+    let Some(row) = row else {
+        return if asking.retry { Arrival::Orphan } else { Arrival::Handle };
+    };
+    if row.fingerprint != asking.fingerprint {
+        return Arrival::KeyReuse;
+    }
+    if asking.retry && row.state == State::Retrying && row.attempt == asking.attempt {
+        return Arrival::Handle;
+    }
+    Arrival::Duplicate
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cell_of_the_table() {
+        let source = Asking { retry: false, attempt: 1, fingerprint: 5 };
+        let third = Asking { retry: true, attempt: 3, fingerprint: 5 };
+        assert_eq!(arrival(source, None), Arrival::Handle);
+        assert_eq!(arrival(third, None), Arrival::Orphan);
+        for state in State::ALL {
+            for attempt in 1..=5 {
+                let row = Some(Row { state, attempt, fingerprint: 5 });
+                assert_eq!(arrival(source, row), Arrival::Duplicate, "source, {state:?}({attempt})");
+                let runs = state == State::Retrying && attempt == 3;
+                let expected = if runs { Arrival::Handle } else { Arrival::Duplicate };
+                assert_eq!(arrival(third, row), expected, "retry, {state:?}({attempt})");
+                let other = Some(Row { state, attempt, fingerprint: 6 });
+                assert_eq!(arrival(source, other), Arrival::KeyReuse);
+                assert_eq!(arrival(third, other), Arrival::KeyReuse);
+            }
+        }
+    }
+}

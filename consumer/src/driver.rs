@@ -1,0 +1,246 @@
+//! The loop that feeds the core with events and carries out its actions.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sekali_producer::{Error, ErrorKind};
+use tokio::sync::mpsc;
+
+use crate::clock::Clock;
+use crate::core::{Action, Core, Event, Offset, Partition, Timestamp};
+use crate::executor::Work;
+use crate::housekeeping::Progress;
+use crate::incoming::Incoming;
+use crate::kafka::{Command, Link, Polled};
+use crate::metrics::{self, Metrics};
+use crate::probes::Status;
+use crate::routes::Routes;
+
+pub(crate) struct Driver {
+    pub(crate) core: Core<Incoming>,
+    pub(crate) link: Link,
+    pub(crate) lanes: Vec<mpsc::Sender<Work>>,
+    pub(crate) results: mpsc::UnboundedReceiver<Event<Incoming>>,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) progress: Progress,
+    pub(crate) drain: Duration,
+}
+
+/// The longest the loop sleeps, so that a loop that turns can be told from one that stands still.
+const TURN_MAX: Duration = Duration::from_millis(500);
+/// Longest wait for the client to leave the group.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a turn of the loop means for the next one.
+enum Turn {
+    On,
+    Closing,
+    Closed,
+    Dead(Error),
+}
+
+impl Driver {
+    pub(crate) async fn run(mut self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+        let mut shutdown = std::pin::pin!(shutdown);
+        let (mut stopping, mut closing) = (false, None);
+        let mut dead = None;
+        loop {
+            self.metrics.driven();
+            let now = self.clock.now();
+            let wait = self.core.next_deadline(now).map_or(TURN_MAX, |it| Duration::from_millis(it.0 - now.0).min(TURN_MAX));
+            let turn = tokio::select! {
+                biased;
+                Some(result) = self.results.recv() => self.step(result),
+                polled = self.link.polled.recv() => match polled {
+                    Some(polled) => self.polled(polled),
+                    None => Turn::Closed,
+                },
+                () = &mut shutdown, if !stopping => {
+                    stopping = true;
+                    self.status.stopping();
+                    tracing::info!("shutting down: finishing what is in hand");
+                    self.step(Event::Shutdown { drain: self.drain })
+                }
+                () = tokio::time::sleep(wait) => self.step(Event::Tick),
+            };
+            match turn {
+                Turn::On => {}
+                Turn::Closing => closing = Some(tokio::time::Instant::now() + CLOSE_TIMEOUT),
+                Turn::Closed => break,
+                Turn::Dead(error) if !stopping => {
+                    tracing::error!(error = error.chain(), "the kafka client cannot go on");
+                    stopping = true;
+                    dead = Some(error);
+                    if let Turn::Closing = self.step(Event::Shutdown { drain: self.drain }) {
+                        closing = Some(tokio::time::Instant::now() + CLOSE_TIMEOUT);
+                    }
+                }
+                Turn::Dead(_) => {}
+            }
+            if closing.is_some_and(|it| it <= tokio::time::Instant::now()) {
+                let stuck = Error::new(ErrorKind::Kafka, "leave the group in time");
+                return Err(dead.unwrap_or(stuck));
+            }
+        }
+        let crashed = self.link.thread.join().is_err();
+        match dead {
+            Some(error) => Err(error),
+            None if crashed || !stopping => Err(Error::new(ErrorKind::System, "keep the poll thread alive")),
+            None => Ok(()),
+        }
+    }
+
+    fn polled(&mut self, polled: Polled) -> Turn {
+        match polled {
+            Polled::Assigned(partitions) => {
+                let turn = self.step(Event::Assigned(partitions));
+                self.assignment_changed();
+                turn
+            }
+            Polled::Revoked(partitions) => {
+                self.forget_lag(&partitions);
+                let turn = self.step(Event::Revoked(partitions));
+                self.assignment_changed();
+                turn
+            }
+            Polled::Lost(partitions) => {
+                self.forget_lag(&partitions);
+                let turn = self.step(Event::Lost(partitions));
+                self.assignment_changed();
+                turn
+            }
+            Polled::Records(runs) => {
+                for (partition, records) in runs {
+                    if let Some(topic) = self.metrics.topic(self.routes.source_name(partition.topic)) {
+                        topic.received.increment(records.len() as u64);
+                    }
+                    if let turn @ (Turn::Closing | Turn::Closed) = self.step(Event::Received(partition, records)) {
+                        return turn;
+                    }
+                }
+                Turn::On
+            }
+            Polled::Committed(Ok(positions)) => {
+                self.progress.note(positions.iter().map(|(it, offset)| (self.routes.name(it.topic).clone(), it.number, *offset)));
+                self.step(Event::Committed(positions))
+            }
+            // The positions stay uncommitted, so that the next beat tries again.
+            Polled::Committed(Err(error)) => {
+                tracing::debug!(error, "offset commit failed, trying again on the next beat");
+                Turn::On
+            }
+            Polled::Ends(ends) => {
+                self.report_lag(&ends);
+                Turn::On
+            }
+            Polled::Trouble => Turn::On,
+            Polled::Fatal(error) => Turn::Dead(error),
+            Polled::Closed => Turn::Closed,
+        }
+    }
+
+    fn step(&mut self, event: Event<Incoming>) -> Turn {
+        let now = self.clock.now();
+        let mut turn = Turn::On;
+        for action in self.core.apply(now, event) {
+            match action {
+                Action::Run { lane, items } => self.order(lane.0, Work::Run(items)),
+                Action::Decide { lane, item, decision } => self.order(lane.0, Work::Decide(item, decision)),
+                Action::Commit(positions) => self.command(Command::Commit(positions)),
+                Action::Pause(partition, reason) => self.command(Command::Pause(partition, reason)),
+                Action::Resume(partition) => self.command(Command::Resume(partition)),
+                Action::Release(positions) => self.command(Command::Release(positions)),
+                Action::Stop(positions) => {
+                    let mode = if self.core.in_flight() == 0 { "graceful" } else { "forced" };
+                    metrics::SHUTDOWNS.count(&[("mode", mode)]).increment(1);
+                    tracing::info!(mode, "leaving the group");
+                    self.command(Command::Close(positions));
+                    turn = Turn::Closing;
+                }
+            }
+        }
+        turn
+    }
+
+    fn order(&self, lane: usize, work: Work) {
+        // The core gives an executor one order at a time, and the channel holds one.
+        let sent = self.lanes[lane].try_send(work);
+        assert!(sent.is_ok(), "executor {lane} is gone or was given a second order");
+    }
+
+    fn command(&self, command: Command) {
+        // A poll thread that is gone says so through its own channel.
+        let _gone = self.link.commands.send(command);
+    }
+
+    fn assignment_changed(&self) {
+        let mut assigned: HashMap<&str, usize> = self.routes.source_names().map(|it| (&**it, 0)).collect();
+        let mut count = 0;
+        for (partition, _) in self.core.positions() {
+            count += 1;
+            if !partition.retry
+                && let Some(it) = assigned.get_mut(&**self.routes.name(partition.topic))
+            {
+                *it += 1;
+            }
+        }
+        for (topic, count) in assigned {
+            metrics::level(&metrics::ASSIGNED, &[("topic", topic)]).set(count as f64);
+        }
+        self.status.assigned(count);
+    }
+
+    fn forget_lag(&self, partitions: &[Partition]) {
+        for it in partitions.iter().filter(|it| !it.retry) {
+            self.set_lag(*it, f64::NAN, f64::NAN);
+        }
+    }
+
+    /// Every few seconds, with the client's statistics.
+    fn report_lag(&self, ends: &[(Partition, Offset)]) {
+        let now = self.clock.now();
+        let ends: HashMap<Partition, Offset> = ends.iter().copied().collect();
+        let seconds_since = |it: Timestamp| now.0.saturating_sub(it.0) as f64 / 1000.0;
+        let heads: HashMap<Partition, _> = self.core.heads().map(|(it, produced, due)| (it, (produced, due))).collect();
+        let mut overdue: HashMap<&str, f64> = self.routes.source_names().map(|it| (&**it, 0.0)).collect();
+        for (partition, position) in self.core.positions() {
+            let (produced_at, due_at) = heads.get(&partition).copied().unwrap_or_default();
+            if partition.retry {
+                let late = due_at.map_or(0.0, seconds_since);
+                if let Some(it) = overdue.get_mut(&**self.routes.source_name(partition.topic)) {
+                    *it = it.max(late);
+                }
+                continue;
+            }
+            let (Some(position), Some(end)) = (position, ends.get(&partition)) else { continue };
+            let lag = (end - position).max(0) as f64;
+            let seconds = if lag == 0.0 { 0.0 } else { produced_at.map_or(0.0, seconds_since) };
+            self.set_lag(partition, lag, seconds);
+        }
+        for (topic, seconds) in overdue {
+            metrics::level(&metrics::RETRY_OVERDUE, &[("topic", topic)]).set(seconds);
+        }
+        let mut paused: HashMap<&str, usize> = self.routes.source_names().map(|it| (&**it, 0)).collect();
+        for (partition, _reason) in self.core.paused() {
+            *paused.entry(&**self.routes.source_name(partition.topic)).or_default() += 1;
+        }
+        for (topic, count) in paused {
+            metrics::level(&metrics::PAUSED, &[("topic", topic)]).set(count as f64);
+        }
+        metrics::INFLIGHT.level(&[]).set(self.core.in_flight() as f64);
+        metrics::LAST_POLL.level(&[]).set(self.metrics.polled_at_ms.load(std::sync::atomic::Ordering::Relaxed) as f64 / 1000.0);
+        self.status.interruptions(self.core.interruptions());
+    }
+
+    fn set_lag(&self, partition: Partition, messages: f64, seconds: f64) {
+        let number = partition.number.to_string();
+        let labels = [("topic", &**self.routes.name(partition.topic)), ("partition", number.as_str())];
+        metrics::level(&metrics::LAG_MESSAGES, &labels).set(messages);
+        metrics::level(&metrics::LAG_SECONDS, &labels).set(seconds);
+    }
+}

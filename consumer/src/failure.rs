@@ -1,0 +1,238 @@
+//! How a handler fails, and how errors are classified.
+
+use std::error::Error;
+
+use sekali_producer::SqlError;
+use sekali_schemas::DecodeError;
+use sekali_schemas::control::ErrorInfo;
+use tokio_postgres::error::SqlState;
+
+use crate::core::Outcome;
+use crate::core::retry::FailureKind;
+
+/// Why a message could not be handled.
+///
+/// Deliberately not an `Error`, so that `?` turns any error into one: PostgreSQL's by SQLSTATE, undecodable bytes to
+/// *invalid*, everything else to *transient*. The text that is kept has no payload and no row data.
+#[derive(Debug)]
+pub struct Failure {
+    class: FailureClass,
+    code: String,
+    message: String,
+}
+
+/// The bounded set of failure classes, for labels, tables and headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FailureClass {
+    /// Worth another attempt.
+    Transient,
+    /// Never worth one.
+    Permanent,
+    /// Bytes that cannot be read.
+    Invalid,
+    /// A lock is taken: later.
+    Contended,
+    /// The handler panicked; worth another attempt.
+    Panic,
+    /// The handler took longer than `consumer.handler_timeout`; worth another attempt.
+    Timeout,
+    /// The handler swallowed an SQL error, so that its transaction was aborted; worth another attempt.
+    AbortedTransaction,
+    /// The idempotency key was decided with another payload.
+    KeyReuse,
+    /// A retry record whose earlier attempt nobody decided.
+    Orphan,
+    /// No verdict: infrastructure trouble.
+    Interrupted,
+}
+
+impl FailureClass {
+    /// Every class.
+    pub const ALL: [FailureClass; 10] = [
+        FailureClass::Transient,
+        FailureClass::Permanent,
+        FailureClass::Invalid,
+        FailureClass::Contended,
+        FailureClass::Panic,
+        FailureClass::Timeout,
+        FailureClass::AbortedTransaction,
+        FailureClass::KeyReuse,
+        FailureClass::Orphan,
+        FailureClass::Interrupted,
+    ];
+
+    /// Word for labels, tables and headers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FailureClass::Transient => "transient",
+            FailureClass::Permanent => "permanent",
+            FailureClass::Invalid => "invalid",
+            FailureClass::Contended => "contended",
+            FailureClass::Panic => "panic",
+            FailureClass::Timeout => "timeout",
+            FailureClass::AbortedTransaction => "aborted_transaction",
+            FailureClass::KeyReuse => "key_reuse",
+            FailureClass::Orphan => "orphan",
+            FailureClass::Interrupted => "interrupted",
+        }
+    }
+
+    pub(crate) fn outcome(self) -> Outcome {
+        match self {
+            FailureClass::Interrupted => Outcome::Interrupted,
+            FailureClass::Permanent => Outcome::Failed(FailureKind::Permanent),
+            FailureClass::Invalid => Outcome::Failed(FailureKind::Invalid),
+            FailureClass::Contended => Outcome::Failed(FailureKind::Contended),
+            FailureClass::KeyReuse | FailureClass::Orphan => Outcome::Failed(FailureKind::Permanent),
+            FailureClass::Transient
+            | FailureClass::Panic
+            | FailureClass::Timeout
+            | FailureClass::AbortedTransaction => Outcome::Failed(FailureKind::Transient),
+        }
+    }
+}
+
+impl Failure {
+    /// Worth another attempt: the message goes through the retry topics.
+    pub fn transient(reason: impl std::fmt::Display) -> Failure {
+        Failure::new(FailureClass::Transient, reason)
+    }
+
+    /// Never worth another attempt: the message goes to the dead-letter store.
+    pub fn permanent(reason: impl std::fmt::Display) -> Failure {
+        Failure::new(FailureClass::Permanent, reason)
+    }
+
+    /// Bytes that cannot be read as what they should be: the dead-letter store, at once.
+    pub fn invalid(reason: impl std::fmt::Display) -> Failure {
+        Failure::new(FailureClass::Invalid, reason)
+    }
+
+    /// Something that the message needs is locked: later, without burning an attempt.
+    pub fn contended(reason: impl std::fmt::Display) -> Failure {
+        Failure::new(FailureClass::Contended, reason)
+    }
+
+    /// A short code of the handler's own, for grouping and filters; at most 64 bytes are kept.
+    pub fn with_code(mut self, code: impl Into<String>) -> Failure {
+        self.code = code.into();
+        self
+    }
+
+    pub(crate) fn new(class: FailureClass, reason: impl std::fmt::Display) -> Failure {
+        Failure { class, code: String::new(), message: reason.to_string() }
+    }
+
+    /// What kind of failure it is.
+    pub fn class(&self) -> FailureClass {
+        self.class
+    }
+
+    /// Cleaned and bounded text for headers and tables.
+    pub(crate) fn info(&self) -> ErrorInfo {
+        ErrorInfo::new(self.class.as_str(), &self.code, &self.message)
+    }
+
+    /// Classifies a PostgreSQL error.
+    pub(crate) fn of_sql(error: &SqlError) -> Failure {
+        let class = match error.state() {
+            Some(state) => class_of(state),
+            None if error.is_connection() => FailureClass::Interrupted,
+            None => FailureClass::Transient,
+        };
+        let code = error.state().map(|it| it.code().to_owned()).unwrap_or_default();
+        Failure { class, code, message: error.to_string() }
+    }
+}
+
+impl<E: Error + Send + Sync + 'static> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        let mut message = String::new();
+        let mut layer: Option<&(dyn Error + 'static)> = Some(&error);
+        while let Some(it) = layer {
+            if let Some(sql) = it.downcast_ref::<tokio_postgres::Error>() {
+                return Failure::of_sql(&SqlError::of(sql));
+            }
+            if let Some(sql) = it.downcast_ref::<SqlError>() {
+                return Failure::of_sql(sql);
+            }
+            if let Some(pool) = it.downcast_ref::<deadpool_postgres::PoolError>()
+                && !matches!(pool, deadpool_postgres::PoolError::Backend(_))
+            {
+                return Failure::new(FailureClass::Interrupted, "no database connection to be had from the pool");
+            }
+            if let Some(decode) = it.downcast_ref::<DecodeError>() {
+                return Failure::invalid(decode);
+            }
+            // Its text may quote the payload.
+            let text = match it.downcast_ref::<serde_json::Error>() {
+                Some(json) => DecodeError::from_json(json).to_string(),
+                None => it.to_string(),
+            };
+            if !message.is_empty() {
+                message.push_str(": ");
+            }
+            message.push_str(&text);
+            layer = it.source();
+        }
+        Failure::transient(message)
+    }
+}
+
+/// The table of DESIGN: what an SQLSTATE says about the message.
+fn class_of(state: &SqlState) -> FailureClass {
+    const INTERRUPTED_CLASSES: [&str; 2] = ["08", "53"];
+    let code = state.code();
+    let class = &code[..2.min(code.len())];
+    match code {
+        "40001" | "40P01" | "55P03" | "25006" => FailureClass::Interrupted,
+        _ if INTERRUPTED_CLASSES.contains(&class) || code.starts_with("57P0") => FailureClass::Interrupted,
+        "25P02" => FailureClass::AbortedTransaction,
+        "57014" => FailureClass::Timeout,
+        "23502" | "23514" => FailureClass::Permanent,
+        _ if class == "22" => FailureClass::Permanent,
+        _ => FailureClass::Transient,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sqlstates_are_classified_as_designed() {
+        let cases = [
+            ("08006", FailureClass::Interrupted),
+            ("57P01", FailureClass::Interrupted),
+            ("57P03", FailureClass::Interrupted),
+            ("53300", FailureClass::Interrupted),
+            ("40001", FailureClass::Interrupted),
+            ("40P01", FailureClass::Interrupted),
+            ("55P03", FailureClass::Interrupted),
+            ("25006", FailureClass::Interrupted),
+            ("57014", FailureClass::Timeout),
+            ("23503", FailureClass::Transient),
+            ("23505", FailureClass::Transient),
+            ("42P01", FailureClass::Transient),
+            ("P0001", FailureClass::Transient),
+            ("22P02", FailureClass::Permanent),
+            ("22021", FailureClass::Permanent),
+            ("23502", FailureClass::Permanent),
+            ("23514", FailureClass::Permanent),
+            ("25P02", FailureClass::AbortedTransaction),
+        ];
+        for (code, expected) in cases {
+            assert_eq!(class_of(&SqlState::from_code(code)), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn question_mark_keeps_the_chain_and_hides_payloads() {
+        let json = serde_json::from_str::<i64>("\"secret\"").unwrap_err();
+        let failure = Failure::from(std::io::Error::other(json));
+        assert_eq!(failure.class(), FailureClass::Transient);
+        assert!(!failure.info().message.contains("secret"), "{}", failure.info().message);
+        let failure = Failure::permanent("no such account").with_code("ACCOUNT");
+        assert_eq!((failure.info().code.as_str(), failure.info().class.as_str()), ("ACCOUNT", "permanent"));
+    }
+}

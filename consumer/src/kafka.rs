@@ -1,0 +1,62 @@
+//! The Kafka side: one thread that polls, serves rebalances and commits, and never waits for work.
+
+mod context;
+mod poll;
+mod read;
+mod settings;
+
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use sekali_producer::Error;
+use tokio::sync::mpsc as channel;
+
+use crate::core::{Offset, Partition, PauseReason, Record};
+use crate::incoming::Incoming;
+
+pub(crate) use context::Context;
+pub(crate) use poll::Poller;
+pub(crate) use read::Reader;
+pub(crate) use settings::consumer_config;
+
+/// What the poll thread tells the driver. A closed set.
+pub(crate) enum Polled {
+    Assigned(Vec<Partition>),
+    /// The thread waits for [`Command::Release`] inside the rebalance callback.
+    Revoked(Vec<Partition>),
+    Lost(Vec<Partition>),
+    Records(Vec<(Partition, Vec<Record<Incoming>>)>),
+    Committed(Result<Vec<(Partition, Offset)>, String>),
+    /// End offset of partitions, from the client's statistics.
+    Ends(Vec<(Partition, Offset)>),
+    /// A client error that passes, for counting.
+    Trouble,
+    /// The client is dead: the process must end or start anew.
+    Fatal(Error),
+    /// The thread has left the group and ended.
+    Closed,
+}
+
+/// What the driver tells the poll thread.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Commit(Vec<(Partition, Offset)>),
+    Pause(Partition, PauseReason),
+    Resume(Partition),
+    /// Answers [`Polled::Revoked`]: commit these, then let go.
+    Release(Vec<(Partition, Offset)>),
+    /// Commit these, leave the group, end.
+    Close(Vec<(Partition, Offset)>),
+}
+
+/// Both ends of the connection between poll thread and driver.
+pub(crate) struct Link {
+    pub(crate) polled: channel::Receiver<Polled>,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) thread: std::thread::JoinHandle<()>,
+}
+
+/// Chunks of records on their way to the driver; a full channel only makes the poll thread wait for bookkeeping.
+pub(crate) const CHUNKS_MAX: usize = 16;
+
+pub(crate) type SharedReader = Arc<Reader>;

@@ -1,0 +1,205 @@
+//! Callbacks of the client. They run on the poll thread, inside `poll`.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance};
+use rdkafka::error::KafkaError;
+use rdkafka::{Offset as KafkaOffset, Statistics, TopicPartitionList};
+use sekali_producer::KafkaCauses;
+use tokio::sync::mpsc;
+
+use super::{Command, Polled};
+use crate::core::{Offset, Partition};
+use crate::metrics::{self, Metrics};
+use crate::routes::Routes;
+
+/// Shared by the poll loop and the callbacks, which run on the same thread.
+pub(crate) struct Context {
+    pub(crate) causes: KafkaCauses,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) polled: mpsc::Sender<Polled>,
+    pub(crate) commands: Mutex<Receiver<Command>>,
+    /// Longest wait for work in hand when partitions are taken away.
+    pub(crate) drain_timeout: Duration,
+    /// Partitions given up since the poll loop last looked: what it fetched of them is void.
+    pub(crate) given_up: Mutex<Vec<Partition>>,
+    /// Orders that came while the callback waited, for the loop to carry out.
+    pub(crate) deferred: Mutex<Vec<Command>>,
+    /// The final positions are committed already.
+    pub(crate) closing: AtomicBool,
+}
+
+impl Context {
+    /// Tells the driver; it only keeps books, so that this wait is short. A driver that is gone needs no news.
+    pub(crate) fn tell(&self, polled: Polled) {
+        let _gone = self.polled.blocking_send(polled);
+    }
+
+    pub(crate) fn commands(&self) -> MutexGuard<'_, Receiver<Command>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn partition(&self, topic: &str, number: i32) -> Option<Partition> {
+        let index = self.routes.index(topic)?;
+        let retry = self.routes.subscribed()[usize::from(index)].retry;
+        Some(Partition { topic: index, number, retry })
+    }
+
+    fn partitions(&self, list: &TopicPartitionList) -> Vec<Partition> {
+        list.elements().iter().filter_map(|it| self.partition(it.topic(), it.partition())).collect()
+    }
+
+    pub(crate) fn to_list(&self, positions: &[(Partition, Offset)]) -> TopicPartitionList {
+        let mut list = TopicPartitionList::with_capacity(positions.len());
+        for (partition, offset) in positions {
+            let added = list.add_partition_offset(self.routes.name(partition.topic), partition.number, KafkaOffset::Offset(*offset));
+            if let Err(error) = added {
+                tracing::error!(%error, "a position was refused by the client");
+            }
+        }
+        list
+    }
+
+    /// Commits and waits for the answer; a commit that fails only means that work is delivered again.
+    pub(crate) fn commit_now(&self, consumer: &BaseConsumer<Context>, positions: &[(Partition, Offset)]) {
+        if positions.is_empty() {
+            return;
+        }
+        let committed = consumer.commit(&self.to_list(positions), CommitMode::Sync);
+        let result = committed.map(|()| positions.to_vec()).map_err(|it| it.to_string());
+        if let Err(error) = &result {
+            tracing::warn!(error, "offset commit failed, the records will be seen as duplicates");
+        }
+        self.note_commit(result);
+    }
+
+    pub(crate) fn note_commit(&self, result: Result<Vec<(Partition, Offset)>, String>) {
+        let label = if result.is_ok() { "ok" } else { "error" };
+        metrics::OFFSET_COMMITS.count(&[("result", label)]).increment(1);
+        if result.is_ok() {
+            metrics::LAST_COMMIT.level(&[]).set(metrics::unix_ms() as f64 / 1000.0);
+        }
+        self.tell(Polled::Committed(result));
+    }
+
+    /// Waits until the driver lets the partitions go, and commits what was decided. Membership goes on meanwhile: the
+    /// client's own threads send the heartbeats.
+    fn hand_over(&self, consumer: &BaseConsumer<Context>, partitions: Vec<Partition>) {
+        self.tell(Polled::Revoked(partitions.clone()));
+        let deadline = Instant::now() + self.drain_timeout;
+        let commands = self.commands();
+        loop {
+            match commands.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Command::Release(positions)) => {
+                    self.commit_now(consumer, &positions);
+                    return;
+                }
+                Ok(Command::Close(positions)) => {
+                    self.commit_now(consumer, &positions);
+                    self.closing.store(true, Ordering::Relaxed);
+                    return;
+                }
+                Ok(Command::Commit(positions)) => self.commit_later(consumer, &positions),
+                Ok(command @ (Command::Pause(..) | Command::Resume(_))) => {
+                    self.deferred.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    tracing::warn!("work on revoked partitions did not end in time, it will be delivered again");
+                    self.tell(Polled::Lost(partitions));
+                    return;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.metrics.polled();
+        }
+    }
+
+    pub(crate) fn commit_later(&self, consumer: &BaseConsumer<Context>, positions: &[(Partition, Offset)]) {
+        if let Err(error) = consumer.commit(&self.to_list(positions), CommitMode::Async) {
+            self.note_commit(Err(error.to_string()));
+        }
+    }
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        sekali_producer::client_context::log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.causes.note(&error, reason);
+        let fatal = if self.causes.is_fatal() { "true" } else { "false" };
+        metrics::KAFKA_ERRORS.count(&[("fatal", fatal)]).increment(1);
+        self.tell(Polled::Trouble);
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        let mut ends = Vec::new();
+        for (name, topic) in &statistics.topics {
+            for it in topic.partitions.values().filter(|it| 0 <= it.ls_offset) {
+                // What a read_committed consumer can reach.
+                ends.extend(self.partition(name, it.partition).map(|partition| (partition, it.ls_offset)));
+            }
+        }
+        self.tell(Polled::Ends(ends));
+    }
+}
+
+impl ConsumerContext for Context {
+    fn pre_rebalance(&self, consumer: &BaseConsumer<Context>, rebalance: &Rebalance<'_>) {
+        let Rebalance::Revoke(list) = rebalance else { return };
+        let partitions = self.partitions(list);
+        if partitions.is_empty() {
+            return;
+        }
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner).extend(&partitions);
+        if self.closing.load(Ordering::Relaxed) {
+            return;
+        }
+        if consumer.assignment_lost() {
+            tracing::warn!(partitions = partitions.len(), "assignment lost");
+            metrics::REBALANCES.count(&[("event", "lost")]).increment(1);
+            self.tell(Polled::Lost(partitions));
+            return;
+        }
+        tracing::info!(partitions = partitions.len(), "partitions revoked");
+        metrics::REBALANCES.count(&[("event", "revoke")]).increment(1);
+        self.hand_over(consumer, partitions);
+    }
+
+    fn post_rebalance(&self, consumer: &BaseConsumer<Context>, rebalance: &Rebalance<'_>) {
+        match rebalance {
+            Rebalance::Assign(list) => {
+                // A pause belongs to the assignment under which it was ordered.
+                if let Err(error) = consumer.resume(list) {
+                    tracing::warn!(%error, "resuming assigned partitions failed");
+                }
+                let partitions = self.partitions(list);
+                tracing::info!(partitions = partitions.len(), "partitions assigned");
+                metrics::REBALANCES.count(&[("event", "assign")]).increment(1);
+                if !partitions.is_empty() && !self.closing.load(Ordering::Relaxed) {
+                    self.tell(Polled::Assigned(partitions));
+                }
+            }
+            Rebalance::Revoke(_) => {}
+            Rebalance::Error(error) => tracing::warn!(%error, "rebalance failed"),
+        }
+    }
+
+    fn commit_callback(&self, result: Result<(), KafkaError>, list: &TopicPartitionList) {
+        let position = |it: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| match it.offset() {
+            KafkaOffset::Offset(offset) if it.error().is_ok() => {
+                self.partition(it.topic(), it.partition()).map(|partition| (partition, offset))
+            }
+            _ => None,
+        };
+        let positions = list.elements().iter().filter_map(position).collect();
+        self.note_commit(result.map(|()| positions).map_err(|it| it.to_string()));
+    }
+}

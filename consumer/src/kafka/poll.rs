@@ -1,0 +1,248 @@
+//! The poll loop.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use rdkafka::TopicPartitionList;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::{ClientConfig, Message as _};
+use sekali_producer::{Error, ErrorKind, KafkaCauses, explain};
+use tokio::sync::mpsc as channel;
+
+use super::read::Chunk;
+use super::{CHUNKS_MAX, Command, Context, Link, Polled, SharedReader};
+use crate::core::{Partition, PauseReason};
+use crate::metrics::Metrics;
+
+/// Most records that go to the driver at once.
+const CHUNK_RECORDS_MAX: usize = 500;
+/// Most bytes that share one buffer.
+const CHUNK_BYTES_MAX: usize = 1 << 20;
+/// Wait for a record when nothing is paused; also the longest wait of a command.
+const POLL_WAIT: Duration = Duration::from_millis(50);
+/// The same while something is paused, so that it is resumed soon.
+const POLL_WAIT_PAUSED: Duration = Duration::from_millis(10);
+/// A full buffer is usually emptied within one transaction. Pausing throws away what the client has prefetched, so that
+/// the loop first waits this long without fetching.
+const FULL_GRACE: Duration = Duration::from_millis(20);
+
+/// One poll thread.
+pub(crate) struct Poller {
+    consumer: BaseConsumer<Context>,
+    reader: SharedReader,
+    /// Partitions that the core wants paused: why, and whether the client knows.
+    paused: BTreeMap<Partition, (PauseReason, bool)>,
+    /// Since when a full buffer has kept the loop from fetching.
+    full_since: Option<Instant>,
+}
+
+impl Poller {
+    /// Creates the client, subscribes, and starts the thread.
+    ///
+    /// # Errors
+    /// A setting that the client refuses, or the operating system gives no thread.
+    pub(crate) fn start(
+        client: &ClientConfig,
+        reader: SharedReader,
+        metrics: Arc<Metrics>,
+        drain_timeout: Duration,
+    ) -> Result<Link, Error> {
+        let (polled_in, polled) = channel::channel(CHUNKS_MAX);
+        let (commands, commands_out) = mpsc::channel();
+        let causes = KafkaCauses::new();
+        let context = Context {
+            causes: causes.clone(),
+            routes: reader.routes.clone(),
+            metrics,
+            polled: polled_in,
+            commands: Mutex::new(commands_out),
+            drain_timeout,
+            given_up: Mutex::default(),
+            deferred: Mutex::default(),
+            closing: false.into(),
+        };
+        let consumer: BaseConsumer<Context> =
+            client.create_with_context(context).map_err(|error| explain(&error, &causes))?;
+        let topics: Vec<&str> = reader.routes.subscribed().iter().map(|it| &*it.name).collect();
+        consumer.subscribe(&topics).map_err(|error| explain(&error, &causes))?;
+        let poller = Poller { consumer, reader, paused: BTreeMap::new(), full_since: None };
+        let spawned = std::thread::Builder::new().name("sekali-poll".to_owned()).spawn(move || poller.run());
+        let thread = spawned
+            .map_err(|error| Error::new(ErrorKind::System, "start the poll thread").because(error))?;
+        Ok(Link { polled, commands, thread })
+    }
+
+    fn run(mut self) {
+        loop {
+            self.consumer.context().metrics.polled();
+            if !self.take_commands() {
+                break;
+            }
+            if self.wait_for_room() {
+                continue;
+            }
+            self.fetch();
+            if self.consumer.context().closing.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        let polled = self.consumer.context().polled.clone();
+        self.consumer.context().closing.store(true, Ordering::Relaxed);
+        // Leaves the group: the client sends the leave request before it is gone.
+        drop(self.consumer);
+        let _gone = polled.blocking_send(Polled::Closed);
+    }
+
+    /// Carries out what the driver ordered; false when the loop must end.
+    fn take_commands(&mut self) -> bool {
+        let deferred = std::mem::take(&mut *self.consumer.context().deferred.lock().unwrap_or_else(PoisonError::into_inner));
+        for command in deferred {
+            self.obey(command);
+        }
+        loop {
+            let command = self.consumer.context().commands().try_recv();
+            match command {
+                Ok(command) => {
+                    if !self.obey(command) {
+                        return false;
+                    }
+                }
+                Err(mpsc::TryRecvError::Empty) => return true,
+                Err(mpsc::TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) -> bool {
+        match command {
+            Command::Commit(positions) => self.consumer.context().commit_later(&self.consumer, &positions),
+            Command::Pause(partition, PauseReason::Full) => {
+                self.paused.insert(partition, (PauseReason::Full, false));
+                self.full_since.get_or_insert_with(Instant::now);
+            }
+            Command::Pause(partition, PauseReason::NotDue) => {
+                self.paused.insert(partition, (PauseReason::NotDue, true));
+                self.pause(&[partition]);
+            }
+            Command::Resume(partition) => {
+                if let Some((_, true)) = self.paused.remove(&partition) {
+                    self.resume(partition);
+                }
+                if !self.paused.values().any(|(_, told)| !told) {
+                    self.full_since = None;
+                }
+            }
+            // The callback that asked has given up waiting.
+            Command::Release(_) => {}
+            Command::Close(positions) => {
+                self.consumer.context().commit_now(&self.consumer, &positions);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Waits a little for a full buffer instead of fetching; true when there is something else to do first. When the
+    /// buffer stays full, its partitions are paused for real, and polling goes on.
+    fn wait_for_room(&mut self) -> bool {
+        let Some(since) = self.full_since else { return false };
+        let left = FULL_GRACE.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            let full: Vec<Partition> =
+                self.paused.iter().filter(|(_, (_, told))| !told).map(|(&partition, _)| partition).collect();
+            for partition in &full {
+                self.paused.insert(*partition, (PauseReason::Full, true));
+            }
+            self.pause(&full);
+            self.full_since = None;
+            return false;
+        }
+        let command = self.consumer.context().commands().recv_timeout(left);
+        match command {
+            Ok(command) => {
+                if !self.obey(command) {
+                    self.consumer.context().closing.store(true, Ordering::Relaxed);
+                    return false;
+                }
+                true
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => true,
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                self.consumer.context().closing.store(true, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+
+    /// Takes what is there, up to a chunk, and hands it over.
+    fn fetch(&mut self) {
+        if self.consumer.context().closing.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut chunk = Chunk::default();
+        let mut wait = if self.paused.is_empty() { POLL_WAIT } else { POLL_WAIT_PAUSED };
+        while chunk.len() < CHUNK_RECORDS_MAX && chunk.len_bytes() < CHUNK_BYTES_MAX {
+            match self.consumer.poll(wait) {
+                None => break,
+                Some(Ok(message)) => {
+                    if let Some(partition) = self.consumer.context().partition(message.topic(), message.partition()) {
+                        chunk.add(partition, &message);
+                    }
+                }
+                Some(Err(error)) => {
+                    self.failed(&error);
+                    break;
+                }
+            }
+            wait = Duration::ZERO;
+        }
+        let given_up = std::mem::take(&mut *self.consumer.context().given_up.lock().unwrap_or_else(PoisonError::into_inner));
+        // Pauses end with the assignment.
+        self.paused.retain(|it, _| !given_up.contains(it));
+        if !self.paused.values().any(|(_, told)| !told) {
+            self.full_since = None;
+        }
+        if 0 < chunk.len() {
+            let runs = self.reader.read(chunk, &given_up);
+            self.consumer.context().tell(Polled::Records(runs));
+        }
+    }
+
+    fn failed(&self, error: &KafkaError) {
+        let context = self.consumer.context();
+        if matches!(error, KafkaError::MessageConsumptionFatal(_)) || context.causes.is_fatal() {
+            context.tell(Polled::Fatal(explain(error, &context.causes)));
+            // The driver ends the loop; until then there is nothing to poll.
+            std::thread::sleep(POLL_WAIT);
+            return;
+        }
+        tracing::warn!(%error, "kafka consumer error");
+        context.tell(Polled::Trouble);
+    }
+
+    fn pause(&self, partitions: &[Partition]) {
+        if partitions.is_empty() {
+            return;
+        }
+        if let Err(error) = self.consumer.pause(&self.list(partitions)) {
+            tracing::warn!(%error, "pausing failed");
+        }
+    }
+
+    fn resume(&self, partition: Partition) {
+        if let Err(error) = self.consumer.resume(&self.list(&[partition])) {
+            tracing::warn!(%error, "resuming failed");
+        }
+    }
+
+    fn list(&self, partitions: &[Partition]) -> TopicPartitionList {
+        let mut list = TopicPartitionList::with_capacity(partitions.len());
+        for it in partitions {
+            list.add_partition(self.reader.routes.name(it.topic), it.number);
+        }
+        list
+    }
+}

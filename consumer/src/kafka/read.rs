@@ -1,0 +1,146 @@
+//! From borrowed client messages to the core's records.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use rdkafka::Message as _;
+use rdkafka::message::{BorrowedMessage, Headers as _};
+use sekali_schemas::idempotency::KeyError;
+use sekali_schemas::{Arena, Header, IdempotencyKey, Invalid, Message, ReadAs, Record as KafkaRecord};
+
+use crate::config::KeyFrom;
+use crate::core::{Partition, Record, Timestamp};
+use crate::incoming::Incoming;
+use crate::routes::Routes;
+
+type OwnKey = dyn Fn(&KafkaRecord) -> Option<Result<IdempotencyKey, KeyError>> + Send + Sync;
+
+/// How records become messages.
+pub(crate) struct Reader {
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) key_from: KeyFrom,
+    /// The handler's own function.
+    pub(crate) own_key: Box<OwnKey>,
+}
+
+/// Records of one fetch, copied out of the client: one buffer for all of their bytes.
+#[derive(Default)]
+pub(crate) struct Chunk {
+    arena: Arena,
+    places: Vec<Place>,
+}
+
+struct Place {
+    partition: Partition,
+    offset: i64,
+    timestamp_ms: Option<i64>,
+    headers_readable: bool,
+}
+
+impl Chunk {
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.arena.len_bytes()
+    }
+
+    /// Copies a message out of the client, so that its fetch buffer can go.
+    pub(crate) fn add(&mut self, partition: Partition, message: &BorrowedMessage<'_>) {
+        // The client library panics on a header name that is not UTF-8.
+        let headers = catch_unwind(AssertUnwindSafe(|| {
+            let headers = message.headers()?;
+            Some((0..headers.count()).map(|it| headers.get(it)).map(|it| Header { name: it.key, value: it.value }).collect())
+        }));
+        let (headers_readable, headers): (bool, Vec<Header<'_>>) = match headers {
+            Ok(headers) => (true, headers.unwrap_or_default()),
+            Err(_panic) => (false, Vec::new()),
+        };
+        self.arena.add(message.key(), message.payload(), headers.into_iter());
+        self.places.push(Place {
+            partition,
+            offset: message.offset(),
+            timestamp_ms: message.timestamp().to_millis(),
+            headers_readable,
+        });
+    }
+}
+
+impl Reader {
+    /// Reads a chunk; records of one partition stand together as they were fetched. Those of `dropped` partitions were
+    /// fetched under an assignment that has ended.
+    pub(crate) fn read(&self, chunk: Chunk, dropped: &[Partition]) -> Vec<(Partition, Vec<Record<Incoming>>)> {
+        let mut runs: Vec<(Partition, Vec<Record<Incoming>>)> = Vec::new();
+        for (place, parts) in chunk.places.iter().zip(chunk.arena.freeze()) {
+            if dropped.contains(&place.partition) {
+                continue;
+            }
+            let record = KafkaRecord {
+                topic: self.routes.name(place.partition.topic).clone(),
+                partition: place.partition.number,
+                offset: place.offset,
+                timestamp_ms: place.timestamp_ms,
+                key: parts.key,
+                payload: parts.payload,
+                headers: parts.headers,
+            };
+            let record = self.to_core(place, record);
+            match runs.last_mut() {
+                Some((partition, records)) if *partition == place.partition => records.push(record),
+                _ => runs.push((place.partition, vec![record])),
+            }
+        }
+        runs
+    }
+
+    fn to_core(&self, place: &Place, record: KafkaRecord) -> Record<Incoming> {
+        let incoming = self.to_incoming(place, record);
+        let to_time = |ms: i64| Timestamp(u64::try_from(ms).unwrap_or_default());
+        let (attempt, due_at, first_failed_at) = match &incoming {
+            Incoming::Message(it) => (it.attempt(), it.due_at_ms().map(to_time), it.first_failed_at_ms().map(to_time)),
+            Incoming::Invalid { .. } => (1, None, None),
+        };
+        Record {
+            offset: place.offset,
+            attempt,
+            due_at,
+            first_failed_at,
+            produced_at: place.timestamp_ms.map(to_time),
+            message: incoming,
+        }
+    }
+
+    fn to_incoming(&self, place: &Place, record: KafkaRecord) -> Incoming {
+        if !place.headers_readable {
+            return Incoming::Invalid { record: Box::new(record), reason: Invalid::Headers };
+        }
+        let group = self.routes.group();
+        let read_as = if place.partition.retry { ReadAs::Retry { group } } else { ReadAs::Source };
+        // A panic in the handler's function must not end the poll thread.
+        let own_key = |record: &KafkaRecord| {
+            let own = catch_unwind(AssertUnwindSafe(|| (self.own_key)(record)));
+            own.unwrap_or(Some(Err(KeyError::Unreadable))).or_else(|| self.coordinates(place, record))
+        };
+        match Message::read(record, read_as, own_key) {
+            Ok(message) => Incoming::Message(message),
+            Err((reason, record)) => Incoming::Invalid { record, reason },
+        }
+    }
+
+    /// The key of a record by its place, when that was chosen: the place of its first delivery.
+    fn coordinates(&self, place: &Place, record: &KafkaRecord) -> Option<Result<IdempotencyKey, KeyError>> {
+        if self.key_from != KeyFrom::Coordinates {
+            return None;
+        }
+        let own = || IdempotencyKey::from_coordinates(&record.topic, record.partition, record.offset);
+        if !place.partition.retry {
+            return Some(Ok(own()));
+        }
+        let origin = sekali_schemas::control::Control::read(&record.headers).map(|it| it.origin);
+        Some(Ok(origin.map_or_else(
+            |_| own(),
+            |it| IdempotencyKey::from_coordinates(&it.topic, it.partition, it.offset),
+        )))
+    }
+}

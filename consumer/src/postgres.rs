@@ -1,0 +1,6 @@
+//! SQL of the hot path: claims, decisions, positions.
+
+pub(crate) mod dead_letter;
+pub(crate) mod decision;
+pub(crate) mod inbox;
+pub(crate) mod progress;

@@ -1,0 +1,175 @@
+//! Writing the decisions on failed messages: inbox row, retry or dead-letter record in the outbox, dead letter.
+
+use std::collections::HashSet;
+
+use deadpool_postgres::ClientWrapper;
+use sekali_producer::{OutboundRecord, outbox};
+use sekali_schemas::control::{Control, ErrorInfo};
+use sekali_schemas::inbox::State;
+use uuid::Uuid;
+
+use super::dead_letter::{self, DeadLetter};
+use crate::core::retry::Decision;
+use crate::incoming::Incoming;
+use crate::routes::Routes;
+use crate::{Failure, Transaction};
+
+/// Whoever decided first wins: a row that exists is somebody else's decision.
+const INSERT: &str = "INSERT INTO sekali.inbox (key, fingerprint, consumer_id, state, attempt) \
+     SELECT key, fingerprint, $1, state, attempt \
+     FROM unnest($2::uuid[], $3::bigint[], $4::smallint[], $5::smallint[]) AS asked (key, fingerprint, state, attempt) \
+     ON CONFLICT DO NOTHING RETURNING key";
+
+/// Only the attempt that the row waits for may be decided.
+const UPDATE_RETRYING: &str = "UPDATE sekali.inbox AS row SET state = asked.state, attempt = asked.attempt, decided_at = now() \
+     FROM unnest($2::uuid[], $3::smallint[], $4::smallint[], $5::smallint[]) AS asked (key, state, attempt, expected) \
+     WHERE row.consumer_id = $1 AND row.key = asked.key AND row.state = 2 AND row.attempt = asked.expected \
+     RETURNING row.key";
+
+/// The row was claimed in this very transaction.
+const UPDATE_CLAIMED: &str = "UPDATE sekali.inbox AS row SET state = asked.state, attempt = asked.attempt, decided_at = now() \
+     FROM unnest($2::uuid[], $3::smallint[], $4::smallint[]) AS asked (key, state, attempt) \
+     WHERE row.consumer_id = $1 AND row.key = asked.key RETURNING row.key";
+
+/// What guards a decision against being taken twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Guard {
+    /// The row of this key was claimed in this transaction.
+    Claimed,
+    /// There must be no row of this key.
+    NoRow(Uuid),
+    /// The row must wait for this attempt.
+    Retrying(u32),
+}
+
+/// One failed message and where it goes.
+pub(crate) struct Failed<'a> {
+    pub(crate) incoming: &'a Incoming,
+    pub(crate) guard: Guard,
+    pub(crate) decision: Decision,
+    pub(crate) error: ErrorInfo,
+}
+
+impl Failed<'_> {
+    /// Key of the inbox row that records the decision.
+    fn row_key(&self) -> Uuid {
+        match self.guard {
+            Guard::NoRow(key) => key,
+            Guard::Claimed | Guard::Retrying(_) => self.incoming.key(),
+        }
+    }
+
+    fn row(&self) -> (i16, i16) {
+        let (state, attempt) = match self.decision {
+            Decision::Retry { attempt, .. } => (State::Retrying, attempt),
+            Decision::Dead(_) => (State::Dead, self.incoming.attempt()),
+        };
+        (state as i16, i16::try_from(attempt).unwrap_or(i16::MAX))
+    }
+}
+
+/// Writes decisions in the open transaction. Returns for each whether it was ours to take.
+///
+/// # Errors
+/// Any database error; nothing of the transaction may then be committed.
+pub(crate) async fn write(
+    client: &ClientWrapper,
+    consumer_id: i16,
+    routes: &Routes,
+    now_ms: i64,
+    failed: &[Failed<'_>],
+) -> Result<Vec<bool>, Failure> {
+    let ours = write_rows(client, consumer_id, failed).await?;
+    let taken: Vec<bool> = failed.iter().map(|it| ours.contains(&it.row_key())).collect();
+    let mut records = Vec::new();
+    for (it, _) in failed.iter().zip(&taken).filter(|(_, taken)| **taken) {
+        records.push(outbound(routes, now_ms, it)?);
+        if let Decision::Dead(reason) = it.decision {
+            let first_failed_at_ms = it.incoming.first_failed_at_ms().unwrap_or(now_ms);
+            let dead = DeadLetter { incoming: it.incoming, reason, error: &it.error, first_failed_at_ms };
+            dead_letter::insert(client, consumer_id, &dead).await?;
+        }
+    }
+    if !records.is_empty() {
+        outbox::enqueue_all(&Transaction::over(client), &records).await?;
+    }
+    Ok(taken)
+}
+
+async fn write_rows(
+    client: &ClientWrapper,
+    consumer_id: i16,
+    failed: &[Failed<'_>],
+) -> Result<HashSet<Uuid>, Failure> {
+    let mut ours = HashSet::new();
+    let select = |wanted: fn(&Guard) -> bool| {
+        let mut chosen: Vec<&Failed<'_>> = failed.iter().filter(|it| wanted(&it.guard)).collect();
+        chosen.sort_by_key(|it| it.row_key());
+        chosen
+    };
+    let columns = |chosen: &[&Failed<'_>]| -> (Vec<Uuid>, Vec<i16>, Vec<i16>) {
+        let keys = chosen.iter().map(|it| it.row_key()).collect();
+        let (states, attempts) = chosen.iter().map(|it| it.row()).unzip();
+        (keys, states, attempts)
+    };
+    let fresh = select(|it| matches!(it, Guard::NoRow(_)));
+    if !fresh.is_empty() {
+        let (keys, states, attempts) = columns(&fresh);
+        let fingerprints: Vec<i64> = fresh.iter().map(|it| it.incoming.fingerprint()).collect();
+        let statement = client.prepare_cached(INSERT).await?;
+        let rows = client.query(&statement, &[&consumer_id, &keys, &fingerprints, &states, &attempts]).await?;
+        ours.extend(rows.iter().map(|it| it.get::<_, Uuid>(0)));
+    }
+    let retrying = select(|it| matches!(it, Guard::Retrying(_)));
+    if !retrying.is_empty() {
+        let (keys, states, attempts) = columns(&retrying);
+        let expected: Vec<i16> = retrying.iter().map(|it| i16::try_from(it.incoming.attempt()).unwrap_or(i16::MAX)).collect();
+        let statement = client.prepare_cached(UPDATE_RETRYING).await?;
+        let rows = client.query(&statement, &[&consumer_id, &keys, &states, &attempts, &expected]).await?;
+        ours.extend(rows.iter().map(|it| it.get::<_, Uuid>(0)));
+    }
+    let claimed = select(|it| matches!(it, Guard::Claimed));
+    if !claimed.is_empty() {
+        let (keys, states, attempts) = columns(&claimed);
+        let statement = client.prepare_cached(UPDATE_CLAIMED).await?;
+        let rows = client.query(&statement, &[&consumer_id, &keys, &states, &attempts]).await?;
+        ours.extend(rows.iter().map(|it| it.get::<_, Uuid>(0)));
+    }
+    Ok(ours)
+}
+
+/// The record that the relay will publish: key, payload and user headers as they came, ours behind them.
+fn outbound(routes: &Routes, now_ms: i64, failed: &Failed<'_>) -> Result<OutboundRecord, Failure> {
+    let incoming = failed.incoming;
+    let record = incoming.record();
+    let (topic, attempt, due_at_ms) = match failed.decision {
+        Decision::Retry { attempt, tier, delay } => {
+            let due_at_ms = now_ms.saturating_add(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX));
+            (routes.retry(&record.topic, tier), attempt, Some(due_at_ms))
+        }
+        Decision::Dead(_) => (routes.dlq(&record.topic), incoming.attempt(), None),
+    };
+    // Destinations come from the configuration, never from a record's own headers.
+    let topic = topic.ok_or_else(|| Failure::permanent("the record's topic is not one of this consumer"))?;
+    let control = Control {
+        attempt,
+        due_at_ms,
+        group: routes.group().to_owned(),
+        origin: incoming.origin(),
+        first_failed_at_ms: incoming.first_failed_at_ms().unwrap_or(now_ms),
+        error: failed.error.clone(),
+    };
+    let headers = match failed.decision {
+        Decision::Retry { .. } => control.onto(&record.headers),
+        Decision::Dead(_) => control.onto_dead_letter(&record.headers),
+    };
+    Ok(OutboundRecord { topic: topic.to_owned(), key: record.key.clone(), payload: record.payload.clone(), headers })
+}
+
+/// Key of the row that remembers a dead letter for a reused idempotency key: the key's own row belongs to the payload
+/// that came first.
+pub(crate) fn reuse_key(key: Uuid, fingerprint: i64) -> Uuid {
+    let text = format!("key-reuse\u{1f}{key}\u{1f}{fingerprint}");
+    // Never empty and never longer than the limit, so that this cannot fail.
+    sekali_schemas::IdempotencyKey::new(text).map_or(key, |it| it.uuid())
+}

@@ -1,0 +1,7 @@
+//! The reference consumer groups of Sekali, as a library: handlers and their tables.
+//!
+//! * [`stock`] keeps quantities by SKU and a ledger of every movement.
+//! * [`log`] sets up the log lines of a program as its configuration says.
+
+pub mod log;
+pub mod stock;

@@ -1,0 +1,121 @@
+//! The stock group: quantities by SKU, and a ledger of every movement.
+
+mod batch;
+
+use futures_util::future::join;
+use sekali_consumer::schemas::events::StockAdjusted;
+use sekali_consumer::tokio_postgres::{self, Client};
+use sekali_consumer::{Failure, Handler, Message, Reply, Transaction};
+
+use batch::Columns;
+
+const SKU_CHARACTERS_MAX: usize = 200;
+
+/// Creates the tables `stock` and `stock_movement` in schema `public` where they are missing. Two callers at once are
+/// fine.
+///
+/// # Errors
+/// The user may not create tables, or a table of that name is something else.
+pub async fn create_tables(client: &Client) -> Result<(), tokio_postgres::Error> {
+    client.batch_execute(include_str!("../sql/stock.sql")).await
+}
+
+/// How [`Stock`] writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum StockMode {
+    /// Two statements a batch.
+    Batch,
+    /// Two statements a message, in one round trip.
+    PerEvent,
+}
+
+/// Applies [`StockAdjusted`] events: a row in the ledger, and the quantity of the SKU.
+///
+/// A payload that cannot be read, and a SKU that the schema forbids, are refused one by one and cost the others of
+/// their batch nothing. A quantity beyond 64 bits is PostgreSQL's to refuse (SQLSTATE 22003), which is permanent.
+#[derive(Debug, Clone)]
+pub struct Stock {
+    mode: StockMode,
+}
+
+impl Stock {
+    /// A handler that writes in the given way.
+    pub fn new(mode: StockMode) -> Stock {
+        Stock { mode }
+    }
+}
+
+impl Handler for Stock {
+    async fn handle(&self, message: &Message, tx: &Transaction<'_>) -> Result<Reply, Failure> {
+        match read(message) {
+            Ok(event) => write(message, &event, tx).await.map(|()| Reply::done()),
+            Err(failure) => Ok(Reply::rejected(failure)),
+        }
+    }
+
+    async fn handle_batch(&self, messages: &[Message], tx: &Transaction<'_>) -> Result<Vec<Reply>, Failure> {
+        let mut replies = Vec::with_capacity(messages.len());
+        if self.mode == StockMode::PerEvent {
+            for message in messages {
+                replies.push(self.handle(message, tx).await?);
+            }
+            return Ok(replies);
+        }
+        let mut columns = Columns::for_messages(messages.len());
+        for message in messages {
+            replies.push(match read(message) {
+                Ok(event) => {
+                    columns.add(message, event);
+                    Reply::done()
+                }
+                Err(failure) => Reply::rejected(failure),
+            });
+        }
+        columns.write(tx).await?;
+        Ok(replies)
+    }
+}
+
+/// Decodes a message and holds it against what the schema says beyond types.
+fn read(message: &Message) -> Result<StockAdjusted, Failure> {
+    let event: StockAdjusted = message.json()?;
+    let problem = if event.sku.is_empty() {
+        "sku is empty"
+    } else if SKU_CHARACTERS_MAX < event.sku.len() && SKU_CHARACTERS_MAX < event.sku.chars().count() {
+        "sku is longer than 200 characters"
+    } else if event.sku.contains('\0') {
+        // Legal in JSON, and in no text of PostgreSQL.
+        "sku contains U+0000"
+    } else {
+        return Ok(event);
+    };
+    Err(Failure::permanent(problem).with_code("SCHEMA"))
+}
+
+const MOVEMENT: &str = "INSERT INTO public.stock_movement (key, sku, delta, topic, \"partition\", \"offset\", occurred_at) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7)";
+
+const ADJUST: &str = "INSERT INTO public.stock AS row (sku, quantity, version) VALUES ($1, $2, 1) \
+     ON CONFLICT (sku) DO UPDATE SET quantity = row.quantity + excluded.quantity, version = row.version + 1";
+
+async fn write(message: &Message, event: &StockAdjusted, tx: &Transaction<'_>) -> Result<(), Failure> {
+    let key = message.idempotency_key().uuid();
+    let origin = message.origin();
+    let movement = tx.prepare_cached(MOVEMENT).await?;
+    let adjust = tx.prepare_cached(ADJUST).await?;
+    let (moved, adjusted) = join(
+        tx.execute(
+            &movement,
+            &[&key, &event.sku, &event.delta, &&*origin.topic, &origin.partition, &origin.offset, &event.occurred_at],
+        ),
+        tx.execute(&adjust, &[&event.sku, &event.delta]),
+    )
+    .await;
+    // The first error is the cause; a statement behind it only says that the transaction is aborted.
+    moved?;
+    adjusted?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::demo::DemoArgs;
+use crate::output::Format;
+use crate::produce::ProduceArgs;
+
+/// Operates Sekali: tables, topics, lag, diagnosis.
+///
+/// Exit status: 0 done, 1 error, 2 usage or configuration, 3 done and found something that needs attention.
+#[derive(Debug, Parser)]
+#[command(name = "sekali", version, propagate_version = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// Configuration file; ./sekali.toml by default, if there is one.
+    #[arg(long, global = true, env = "SEKALI_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Form of the result on standard output.
+    #[arg(short, long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORM")]
+    pub(crate) output: Format,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// See the main job work, with a crash on the way: a broker and a database of its own, two workers, one killed.
+    Demo(DemoArgs),
+    /// Run one worker of the demo.
+    #[command(hide = true)]
+    DemoWorker,
+    /// Bring the tables of schema sekali to the version of this program.
+    Migrate,
+    /// Source, retry and dead-letter topics of the group.
+    #[command(subcommand)]
+    Topics(TopicsCommand),
+    /// Send the lines of a file to a topic, one record a line.
+    Produce(ProduceArgs),
+    /// Show how far the group is behind, by partition.
+    Lag,
+    /// Look for what would stop the group or lose messages.
+    Doctor(DoctorArgs),
+    /// The configuration as the programs see it.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print completions for a shell.
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TopicsCommand {
+    /// Show what `topics apply` would do. Changes nothing.
+    Plan {
+        /// End with status 3 when something differs.
+        #[arg(long)]
+        exit_code: bool,
+    },
+    /// Create what is missing and adjust settings. Deletes nothing and never shortens a retention.
+    Apply,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Run only this check (may be repeated).
+    #[arg(long, value_name = "NAME")]
+    pub(crate) check: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check the configuration and list every problem.
+    Check,
+    /// Print the configuration with every default; secrets are hidden.
+    Print {
+        /// Print the defaults alone, whatever is configured.
+        #[arg(long)]
+        defaults: bool,
+    },
+}

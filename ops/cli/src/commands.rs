@@ -1,0 +1,50 @@
+//! The commands, each with its result.
+
+mod config;
+mod doctor;
+mod lag;
+mod migrate;
+mod topics;
+
+use std::path::{Path, PathBuf};
+
+use clap::CommandFactory;
+use sekali_consumer::config::{Config, Needs};
+
+use crate::args::{Cli, Command, Global};
+use crate::exit::{Failure, Outcome};
+use crate::{demo, output, produce};
+
+const DEFAULT_FILE: &str = "sekali.toml";
+
+pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
+    let global = &cli.global;
+    match cli.command {
+        Command::Demo(args) => demo::run(global, args).await,
+        Command::DemoWorker => demo::run_worker(global).await,
+        Command::Migrate => migrate::run(global).await,
+        Command::Topics(command) => topics::run(global, command).await,
+        Command::Produce(args) => produce::run(global, args).await,
+        Command::Lag => lag::run(global).await,
+        Command::Doctor(args) => doctor::run(global, args).await,
+        Command::Config(command) => config::run(global, &command),
+        Command::Completions { shell } => completions(shell),
+    }
+}
+
+/// The configuration, complete as far as the command needs it.
+pub(crate) fn load(global: &Global, needs: Needs) -> Result<Config, Failure> {
+    Ok(Config::load_for(file(global).as_deref(), needs)?)
+}
+
+/// The file that was named, or the one in the working directory.
+fn file(global: &Global) -> Option<PathBuf> {
+    global.config.clone().or_else(|| Path::new(DEFAULT_FILE).exists().then(|| PathBuf::from(DEFAULT_FILE)))
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<Outcome, Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "sekali", &mut text);
+    output::print(&String::from_utf8_lossy(&text))?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,238 @@
+//! Many records in flight, in order, each with its acknowledgement.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rdkafka::ClientContext;
+use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
+use sekali_producer::config::KafkaSection;
+use sekali_producer::{KafkaCauses, OutboundRecord, client_context, explain};
+
+use super::fields::BadLine;
+use crate::exit::Failure;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_STEP: Duration = Duration::from_secs(1);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest time from sending to the broker's answer, retries and all.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Records in flight. More only costs memory: this many are a second's worth and more.
+const IN_FLIGHT_MAX: u32 = 100_000;
+/// Callbacks are served after so many records.
+const RECORDS_BETWEEN_POLLS: u64 = 512;
+const POLL: Duration = Duration::from_millis(20);
+/// What a record takes beside key, payload and headers.
+const FRAME_BYTES: usize = 128;
+
+pub(super) struct Client {
+    producer: BaseProducer<Answers>,
+    tally: Arc<Tally>,
+    causes: KafkaCauses,
+    topic: String,
+    bytes_max: usize,
+}
+
+#[derive(Default)]
+struct Tally {
+    handed_over: AtomicU64,
+    acknowledged: AtomicU64,
+    acknowledged_bytes: AtomicU64,
+    /// The first record that the broker refused: its line and why.
+    refused: Mutex<Option<(u64, KafkaError)>>,
+    has_refused: AtomicBool,
+}
+
+/// Counts the broker's answers.
+struct Answers {
+    tally: Arc<Tally>,
+    causes: KafkaCauses,
+}
+
+impl ClientContext for Answers {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        client_context::log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.causes.note(&error, reason);
+    }
+}
+
+impl ProducerContext for Answers {
+    /// The number of the line.
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, line: usize) {
+        match result {
+            Ok(message) => {
+                self.tally.acknowledged.fetch_add(1, Ordering::Relaxed);
+                self.tally.acknowledged_bytes.fetch_add(message.payload_len() as u64, Ordering::Relaxed);
+            }
+            Err((error, _)) => {
+                let mut refused = self.tally.refused.lock().unwrap_or_else(PoisonError::into_inner);
+                refused.get_or_insert_with(|| (line as u64, error.clone()));
+                self.tally.has_refused.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Connects and looks at the topic, which is not created by accident.
+    pub(super) async fn connect(section: &KafkaSection, topic: &str) -> Result<Client, Failure> {
+        let mut config = section.client_config()?;
+        // The guarantee of `sekali_producer::Producer`, whose one future a record would not keep the order of a key
+        // when the queue is full.
+        config
+            .set("enable.idempotence", "true")
+            .set("acks", "all")
+            .set("partitioner", "murmur2_random")
+            .set("message.timeout.ms", DELIVERY_TIMEOUT.as_millis().to_string())
+            .set("queue.buffering.max.messages", IN_FLIGHT_MAX.to_string());
+        if !section.properties.contains_key("linger.ms") && !section.properties.contains_key("queue.buffering.max.ms") {
+            config.set("linger.ms", "20");
+        }
+        if !section.properties.contains_key("compression.type") && !section.properties.contains_key("compression.codec")
+        {
+            config.set("compression.type", "lz4");
+        }
+        let causes = KafkaCauses::new();
+        let tally = Arc::new(Tally::default());
+        let answers = Answers { tally: tally.clone(), causes: causes.clone() };
+        let producer: BaseProducer<Answers> =
+            config.create_with_context(answers).map_err(|error| explain(&error, &causes))?;
+        let admin: AdminClient<KafkaCauses> =
+            config.create_with_context(causes.clone()).map_err(|error| explain(&error, &causes))?;
+        let name = topic.to_owned();
+        let (producer, causes) = tokio::task::spawn_blocking(move || {
+            find_topic(&producer, &causes, &name).map(|()| (producer, causes))
+        })
+        .await
+        .map_err(|error| Failure::error(format!("wait for kafka: {error}")))??;
+        let of_topic = topic_bytes_max(&admin, topic).await.map_err(|error| explain(&error, &causes))?;
+        let of_client = section.properties.get("message.max.bytes").and_then(|it| it.parse().ok()).unwrap_or(1_000_000);
+        Ok(Client { producer, tally, causes, topic: topic.to_owned(), bytes_max: of_client.min(of_topic) })
+    }
+
+    /// Largest record that the topic takes.
+    pub(super) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Refuses what the broker would refuse after many others were sent.
+    pub(super) fn check_size(&self, record: &OutboundRecord) -> Result<(), BadLine> {
+        let bytes = record.key.as_ref().map_or(0, Bytes::len) + record.payload.as_ref().map_or(0, Bytes::len);
+        let size = bytes + record.headers.size_bytes() + FRAME_BYTES;
+        if size <= self.bytes_max { Ok(()) } else { Err(BadLine::TooLong { bytes_max: self.bytes_max }) }
+    }
+
+    /// Hands a record over, in order. Waits while too many are in flight.
+    pub(super) fn send(&self, record: &OutboundRecord, line: u64) -> Result<(), Failure> {
+        let mut headers = OwnedHeaders::new_with_capacity(record.headers.len());
+        for header in record.headers.iter() {
+            headers = headers.insert(Header { key: header.name, value: header.value });
+        }
+        let mut outgoing: BaseRecord<'_, [u8], [u8], usize> =
+            BaseRecord::with_opaque_to(&self.topic, line as usize).headers(headers);
+        outgoing.key = record.key.as_deref();
+        outgoing.payload = record.payload.as_deref();
+        loop {
+            match self.producer.send(outgoing) {
+                Ok(()) => break,
+                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), back)) => {
+                    outgoing = back;
+                    self.producer.poll(POLL);
+                    self.refusal()?;
+                }
+                Err((error, _)) => return Err(self.refused_at(line, &error)),
+            }
+        }
+        if self.tally.handed_over.fetch_add(1, Ordering::Relaxed) % RECORDS_BETWEEN_POLLS == 0 {
+            self.producer.poll(Duration::ZERO);
+        }
+        self.refusal()
+    }
+
+    /// Waits for every answer.
+    pub(super) fn finish(&self) -> Result<(), Failure> {
+        let deadline = Instant::now() + DELIVERY_TIMEOUT + REQUEST_TIMEOUT;
+        while 0 < self.producer.in_flight_count() && Instant::now() < deadline {
+            self.producer.poll(POLL);
+        }
+        self.refusal()?;
+        let missing = self.tally.handed_over.load(Ordering::Relaxed).saturating_sub(self.acknowledged());
+        if missing == 0 {
+            return Ok(());
+        }
+        Err(Failure::error(format!(
+            "{missing} records have no answer from kafka after {} s and may or may not be there; send them again: their \
+             idempotency keys are the same",
+            DELIVERY_TIMEOUT.as_secs()
+        )))
+    }
+
+    /// Records that all in-sync replicas have.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.tally.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of their payloads.
+    pub(super) fn acknowledged_bytes(&self) -> u64 {
+        self.tally.acknowledged_bytes.load(Ordering::Relaxed)
+    }
+
+    fn refusal(&self) -> Result<(), Failure> {
+        if !self.tally.has_refused.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let refused = self.tally.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match refused {
+            Some((line, error)) => Err(self.refused_at(line, &error)),
+            None => Ok(()),
+        }
+    }
+
+    fn refused_at(&self, line: u64, error: &KafkaError) -> Failure {
+        let sent = self.acknowledged();
+        let why = explain(error, &self.causes).chain();
+        Failure::error(format!("line {line} was not sent: {why}; {sent} records were sent"))
+    }
+}
+
+fn find_topic(producer: &BaseProducer<Answers>, causes: &KafkaCauses, topic: &str) -> Result<(), Failure> {
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
+    loop {
+        // All topics: asking for one could create it.
+        match producer.client().fetch_metadata(None, CONNECT_STEP) {
+            Ok(metadata) if metadata.topics().iter().any(|it| it.name() == topic && it.error().is_none()) => {
+                return Ok(());
+            }
+            Ok(_) => {
+                return Err(Failure::error(format!(
+                    "topic {topic} does not exist: create it with `sekali topics apply`, or correct --topic"
+                )));
+            }
+            Err(error) => {
+                producer.poll(POLL);
+                if deadline <= Instant::now() || causes.is_login_refused() {
+                    return Err(explain(&error, causes).into());
+                }
+            }
+        }
+    }
+}
+
+async fn topic_bytes_max(admin: &AdminClient<KafkaCauses>, topic: &str) -> Result<usize, KafkaError> {
+    let options = AdminOptions::new().request_timeout(Some(REQUEST_TIMEOUT));
+    let described = admin.describe_configs(&[ResourceSpecifier::Topic(topic)], &options).await?;
+    // Who may write a topic need not be allowed to look at its settings: then the broker is the one to refuse.
+    let resource = described.into_iter().find_map(Result::ok);
+    let limit = resource.and_then(|it| it.get("max.message.bytes")?.value.as_ref()?.parse().ok());
+    Ok(limit.unwrap_or(usize::MAX - 2))
+}

@@ -1,0 +1,17 @@
+//! The sections of the configuration that Kafka, PostgreSQL and the relay need, for every program to share.
+//!
+//! Unknown keys are errors. `validate` methods append every problem to a list, so that a program can report all at once.
+
+pub mod duration;
+mod kafka;
+mod postgres;
+mod relay;
+pub mod secret;
+
+pub(crate) use kafka::is_secret_property;
+pub use kafka::{KafkaSection, SecurityProtocol};
+pub use postgres::PostgresSection;
+pub use relay::RelaySection;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+use std::io::Write as _;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use super::*;
+
+fn kafka(toml: &str) -> KafkaSection {
+    toml::from_str(toml).unwrap()
+}
+
+fn problems(section: &KafkaSection) -> Vec<String> {
+    let mut problems = Vec::new();
+    section.validate(&mut problems);
+    problems
+}
+
+#[test]
+fn what_carries_the_guarantee_is_refused_with_the_reason() {
+    let mut section = KafkaSection::new("localhost:9092");
+    for key in [
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "group.id",
+        "isolation.level",
+        "enable.idempotence",
+        "acks",
+        "request.required.acks",
+        "partitioner",
+        "auto.offset.reset",
+        "partition.assignment.strategy",
+        "bootstrap.servers",
+        "metadata.broker.list",
+        "sasl.password",
+        "transactional.id",
+        "allow.auto.create.topics",
+        "enable.partition.eof",
+        "dr_msg_cb",
+        "go.delivery.reports",
+        "message.timeout.ms",
+        "plugin.library.paths",
+        "max.in.flight",
+    ] {
+        section.properties = [(key.to_owned(), "6".to_owned())].into();
+        let found = problems(&section);
+        assert!(found.len() == 1 && found[0].starts_with(&format!("kafka.properties.\"{key}\" ")), "{key}: {found:?}");
+    }
+    section.properties = [("enable.auto.commit".to_owned(), "true".to_owned())].into();
+    let expected = "kafka.properties.\"enable.auto.commit\" is set by the runtime: offsets are committed only after the \
+                    database transaction";
+    assert_eq!(problems(&section), [expected]);
+}
+
+#[test]
+fn the_client_may_be_tuned_and_ours_come_last() {
+    let section = kafka(
+        r#"
+        brokers = "a:1,b:2"
+        [properties]
+        "test.mock.num.brokers" = "3"
+        "fetch.queue.backoff.ms" = "10"
+        "max.in.flight" = "5"
+        "queue.buffering.max.ms" = "20"
+        "#,
+    );
+    assert_eq!(problems(&section), [""; 0]);
+    let config = crate::producer::client_config(&section).unwrap();
+    for (key, value) in [
+        ("bootstrap.servers", "a:1,b:2"),
+        ("client.id", "sekali"),
+        ("security.protocol", "plaintext"),
+        ("test.mock.num.brokers", "3"),
+        ("fetch.queue.backoff.ms", "10"),
+        ("max.in.flight.requests.per.connection", "5"),
+        ("linger.ms", "20"),
+        ("enable.idempotence", "true"),
+        ("acks", "all"),
+        ("partitioner", "murmur2_random"),
+        ("compression.type", "lz4"),
+    ] {
+        assert_eq!(config.get(key), Some(value), "{key}");
+    }
+    assert_eq!(config.get("max.in.flight"), None, "one property must not stand under two names");
+}
+
+#[test]
+fn a_login_needs_its_parts() {
+    let half = kafka("brokers = \"a:1\"\nsecurity_protocol = \"sasl_ssl\"\nsasl_mechanism = \"PLAIN\"");
+    assert_eq!(problems(&half).len(), 2, "{:?}", problems(&half));
+    let none = kafka("brokers = \"a:1\"\nsecurity_protocol = \"sasl_plaintext\"");
+    assert!(problems(&none)[0].contains("kafka.sasl_mechanism is not set"));
+    let useless = kafka("brokers = \" \"\nsasl_username = \"u\"");
+    assert_eq!(problems(&useless).len(), 2);
+    let both = kafka(
+        "brokers = \"a:1\"\nsecurity_protocol = \"sasl_ssl\"\nsasl_mechanism = \"SCRAM-SHA-256\"\nsasl_username = \"u\"\n\
+         sasl_password = \"p\"\nsasl_password_file = \"/f\"",
+    );
+    assert_eq!(problems(&both), ["kafka.sasl_password and kafka.sasl_password_file are both set: keep one of them"]);
+}
+
+#[test]
+fn a_password_file_loses_its_line_end_only() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b" pass word \r\n").unwrap();
+    let mut section = KafkaSection::new("a:1");
+    section.sasl_password_file = Some(file.path().to_owned());
+    assert_eq!(section.client_config().unwrap().get("sasl.password"), Some(" pass word "));
+    section.sasl_password_file = Some("/no/such/file".into());
+    let error = section.client_config().unwrap_err().chain();
+    assert!(error.starts_with("failed to read kafka.sasl_password_file /no/such/file: "), "{error}");
+}
+
+#[test]
+fn unknown_keys_and_bare_numbers_are_errors() {
+    let error = toml::from_str::<KafkaSection>("brokers = \"a:1\"\nbroker = \"b\"").unwrap_err().to_string();
+    assert!(error.contains("unknown field `broker`"), "{error}");
+    for wrong in ["lease_ttl = 10", "lease_ttl = \"10\"", "lease_ttl = \"soon\""] {
+        let error = toml::from_str::<RelaySection>(wrong).unwrap_err().to_string();
+        assert!(error.contains("such as \"250ms\", \"5s\" or \"2m\""), "{error}");
+    }
+    assert!(toml::from_str::<RelaySection>("page_messages_max = 0").is_err());
+}
+
+#[test]
+fn sections_show_no_secret_and_read_back() {
+    let mut section = kafka("brokers = \"a:1\"\nsasl_password = \"hunter2\"");
+    section.properties =
+        [("ssl.key.password".to_owned(), "hunter2".to_owned()), ("linger.ms".to_owned(), "7".to_owned())].into();
+    let postgres = PostgresSection {
+        url: Some(SecretString::from("postgres://u:hunter2@h/d")),
+        password: Some(SecretString::from("hunter2")),
+        ..PostgresSection::default()
+    };
+    let shown =
+        format!("{}{}{section:?}{postgres:?}", toml::to_string(&section).unwrap(), toml::to_string(&postgres).unwrap());
+    assert!(shown.contains("linger.ms") && shown.contains(secret::HIDDEN));
+    // `Debug` is for developers, but a panic message may print it.
+    assert!(!shown.contains("hunter2"), "{shown}");
+    let relay: RelaySection = toml::from_str(&toml::to_string(&RelaySection::default()).unwrap()).unwrap();
+    assert_eq!(relay, RelaySection::default());
+}
+
+#[test]
+fn relay_limits_are_checked() {
+    let mut problems = Vec::new();
+    RelaySection::default().validate(&mut problems);
+    assert!(problems.is_empty());
+    let wrong = RelaySection {
+        lease_ttl: Duration::from_millis(999),
+        poll_busy: Duration::ZERO,
+        page_messages_max: 50_001.try_into().unwrap(),
+        ..RelaySection::default()
+    };
+    wrong.validate(&mut problems);
+    let slow = RelaySection { poll_busy: Duration::from_secs(1), ..RelaySection::default() };
+    slow.validate(&mut problems);
+    assert_eq!(problems.len(), 4, "{problems:?}");
+}
+
+fn postgres(url: &str) -> PostgresSection {
+    PostgresSection { url: Some(SecretString::from(url)), ..PostgresSection::default() }
+}
+
+#[test]
+fn a_connection_has_every_timeout() {
+    let mut section = postgres("postgres://u@h1,h2:5433/d?options=-c%20work_mem%3D8MB&target_session_attrs=read-write");
+    section.password = Some(SecretString::from("p w"));
+    let config = section.connection_config("sekali worker").unwrap();
+    let timeouts = "-c statement_timeout=30000 -c lock_timeout=30000 -c idle_in_transaction_session_timeout=30000";
+    assert_eq!(config.get_options().unwrap(), format!("-c work_mem=8MB {timeouts}"));
+    assert_eq!(config.get_password(), Some(&b"p w"[..]));
+    assert_eq!(config.get_application_name(), Some("sekali worker"));
+    assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(5)));
+    assert_eq!(config.get_tcp_user_timeout(), Some(&Duration::from_secs(30)));
+    assert_eq!(config.get_keepalives_idle(), Duration::from_secs(10));
+    assert_eq!(config.get_hosts().len(), 2);
+}
+
+#[test]
+fn an_unusable_url_is_explained_without_being_shown() {
+    for (url, said) in [
+        ("postgres://u:hunter2@h/d?sslmode=require", "asks for TLS"),
+        ("postgres://u:hunter2@h/d?sslmode=verify-full&x=1", "asks for TLS"),
+        ("host=h password=hunter2 sslmode='verify-ca'", "asks for TLS"),
+        ("postgres://u:hunter2@h:port/d", "not a connection url"),
+        ("hunter2", "not a connection url"),
+        ("user=hunter2", "names no host"),
+    ] {
+        let mut problems = Vec::new();
+        postgres(url).validate(&mut problems);
+        assert!(problems.len() == 1 && problems[0].contains(said), "{url}: {problems:?}");
+        assert!(!problems[0].contains("hunter2"), "{problems:?}");
+    }
+    for url in ["postgres://u@h/d?sslmode=disable", "postgres://u@h/d?sslmode=allow", "host=h sslmode=prefer"] {
+        let mut problems = Vec::new();
+        postgres(url).validate(&mut problems);
+        assert!(problems.is_empty(), "{url}: {problems:?}");
+    }
+    let mut problems = Vec::new();
+    PostgresSection { statement_timeout: Duration::ZERO, ..PostgresSection::default() }.validate(&mut problems);
+    assert_eq!(problems.len(), 2);
+}

@@ -1,0 +1,39 @@
+//! What Kafka holds.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::Headers;
+
+/// One Kafka record with the place it was read from.
+#[derive(Clone)]
+pub struct Record {
+    /// Topic it was read from: a source or a retry topic.
+    pub topic: Arc<str>,
+    /// Partition of that topic.
+    pub partition: i32,
+    /// Its own offset there.
+    pub offset: i64,
+    /// Milliseconds since the Unix epoch, as the broker reports it; `None` for records that have none.
+    pub timestamp_ms: Option<i64>,
+    /// Kafka key: the resource id. Null stays null.
+    pub key: Option<Bytes>,
+    /// Kafka value. Null (a tombstone) stays null.
+    pub payload: Option<Bytes>,
+    /// Kafka headers.
+    pub headers: Headers,
+}
+
+/// Keys and payloads are customer data: coordinates and sizes only.
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("topic", &self.topic)
+            .field("partition", &self.partition)
+            .field("offset", &self.offset)
+            .field("payload_bytes", &self.payload.as_ref().map(Bytes::len))
+            .finish_non_exhaustive()
+    }
+}

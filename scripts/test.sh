@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Builds everything, starts one Kafka and one PostgreSQL around the whole suite, runs it, and says what did not run.
+# SEKALI_TEST_ARGS goes to cargo test, for instance "--test it -- harness".
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target=${CARGO_TARGET_DIR:-target}
+skips=$target/test-skips.txt
+# The tests run the workspace's programs, which cargo test does not build for other crates.
+cargo build --workspace --bins
+rm -f "$skips"
+
+read -r -a arguments <<< "${SEKALI_TEST_ARGS:-}"
+status=0
+"$target/debug/sekali-test-servers" run cargo test --workspace "${arguments[@]}" || status=$?
+
+if [ -s "$skips" ]; then
+    echo "$(wc -l < "$skips") skipped:"
+    sort "$skips"
+else
+    echo "0 skipped"
+fi
+exit "$status"

@@ -1,0 +1,93 @@
+//! Simulation of the whole protocol around the very core that ships: several consumers, one log, one database, a relay,
+//! and everything that may go wrong between any two steps. Everything follows from the seed.
+//!
+//! Faults: crashes, graceful restarts, rebalances with and without hand-over, zombies whose transactions and commits
+//! come late, lost offset commits, interrupted transactions, duplicate publishing by producers and by the relay,
+//! handlers that fail some attempts, all attempts, or for good, rejections inside a batch, clocks that jump ahead.
+
+mod group;
+mod process;
+mod world;
+
+use std::fmt;
+
+use world::World;
+
+/// A pseudo-random sequence (splitmix64).
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// What one seed showed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Steps until nothing was left to do.
+    pub steps: u64,
+    /// Faults of any kind that were injected.
+    pub faults: u64,
+    /// Messages that were retried.
+    pub retried: u64,
+    /// Deliveries that were duplicates.
+    pub duplicates: u64,
+    /// Messages that died.
+    pub dead: u64,
+}
+
+/// A promise that was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Runs the same world again.
+    pub seed: u64,
+    /// What was broken.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}: {}", self.seed, self.what)
+    }
+}
+
+/// Faults stop after this many steps; then everything must come to an end.
+const FAULTY_STEPS: u64 = 600;
+const STEPS_MAX: u64 = 60_000;
+
+/// Runs one world to its end.
+///
+/// # Errors
+/// The first promise that was broken.
+pub fn simulate(seed: u64) -> Result<Stats, Violation> {
+    let mut random = Random(seed);
+    let mut world = World::new(&mut random);
+    let mut group = group::Group::new(&mut random, &mut world);
+    let violated = |what: String| Violation { seed, what };
+    for step in 0..STEPS_MAX {
+        world.faulty = step < FAULTY_STEPS;
+        world.stats.steps = step;
+        group.step(&mut random, &mut world);
+        if let Some(what) = world.violation.take() {
+            return Err(violated(what));
+        }
+        if !world.faulty && group.at_rest(&world) {
+            world.check_end().map_err(violated)?;
+            return Ok(world.stats);
+        }
+    }
+    Err(violated(format!("no progress: {}", group.describe(&world))))
+}

@@ -1,0 +1,229 @@
+//! One consumer process: the core, its executors, and its view of the assignment.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use sekali_consumer::core::{
+    Action, Core, Event, Item, LaneId, Limits, Offset, Outcome, Partition, Timestamp,
+};
+use sekali_consumer::core::retry::Decision;
+
+use super::Random;
+use super::world::{Logged, World};
+
+pub(crate) const LANES: usize = 2;
+pub(crate) const BATCH_MAX: usize = 8;
+pub(crate) const BUFFERED_MAX: usize = 24;
+
+enum Work {
+    Run(Vec<Item<Logged>>),
+    Decide(Item<Logged>, Decision),
+}
+
+/// What an executor will report; the transaction has already ended.
+struct Report {
+    lane: LaneId,
+    outcome: Outcome,
+    items: Vec<Item<Logged>>,
+}
+
+pub(crate) struct Process {
+    core: Core<Logged>,
+    /// Next offset to fetch of each partition that it believes to own.
+    pub(crate) fetching: BTreeMap<Partition, Offset>,
+    /// Generation of each ownership.
+    generations: BTreeMap<Partition, u64>,
+    paused: BTreeSet<Partition>,
+    work: Vec<(LaneId, Work)>,
+    reports: VecDeque<Report>,
+    /// Commits on their way to the broker, with the generation under which they were made.
+    commits: VecDeque<Vec<(Partition, Offset, u64)>>,
+    /// Positions of a hand-over that the core has agreed to.
+    pub(crate) released: Option<Vec<(Partition, Offset)>>,
+    /// Final positions of a graceful end.
+    pub(crate) stopped: Option<Vec<(Partition, Offset)>>,
+    pub(crate) stopping: bool,
+    pub(crate) releasing: bool,
+}
+
+impl Process {
+    pub(crate) fn new(random: &mut Random, world: &World) -> Process {
+        let limits = Limits {
+            lanes: LANES,
+            batch_max: BATCH_MAX,
+            buffered_max: BUFFERED_MAX,
+            commit_interval: Duration::from_millis(100),
+            interrupted_delay: Duration::from_millis(10),
+            interrupted_delay_max: Duration::from_millis(80),
+        };
+        Process {
+            core: Core::new(world.policy.clone(), limits, random.next()),
+            fetching: BTreeMap::new(),
+            generations: BTreeMap::new(),
+            paused: BTreeSet::new(),
+            work: Vec::new(),
+            reports: VecDeque::new(),
+            commits: VecDeque::new(),
+            released: None,
+            stopped: None,
+            stopping: false,
+            releasing: false,
+        }
+    }
+
+    pub(crate) fn assign(&mut self, world: &mut World, place: Partition, generation: u64) {
+        self.generations.insert(place, generation);
+        self.fetching.insert(place, world.committed[&place]);
+        self.paused.remove(&place);
+        self.apply(world, Event::Assigned(vec![place]));
+    }
+
+    pub(crate) fn revoke(&mut self, world: &mut World, place: Partition) {
+        self.fetching.remove(&place);
+        self.releasing = true;
+        self.apply(world, Event::Revoked(vec![place]));
+    }
+
+    pub(crate) fn lose(&mut self, world: &mut World, place: Partition) {
+        self.fetching.remove(&place);
+        self.apply(world, Event::Lost(vec![place]));
+    }
+
+    pub(crate) fn shut_down(&mut self, world: &mut World) {
+        self.stopping = true;
+        self.apply(world, Event::Shutdown { drain: Duration::from_millis(500) });
+    }
+
+    pub(crate) fn tick(&mut self, world: &mut World) {
+        self.apply(world, Event::Tick);
+    }
+
+    /// Fetches a few records of one partition; false when there is nothing to fetch.
+    pub(crate) fn fetch(&mut self, random: &mut Random, world: &mut World) -> bool {
+        let open: Vec<Partition> = self
+            .fetching
+            .iter()
+            .filter(|(it, from)| !self.paused.contains(it) && **from < world.end(**it))
+            .map(|(&it, _)| it)
+            .collect();
+        if open.is_empty() || self.releasing {
+            return false;
+        }
+        let place = open[random.below(open.len())];
+        let from = self.fetching[&place];
+        let records = world.read(place, from, 1 + random.below(6));
+        // Now and then a client hands out a record again after a pause.
+        let next = from + records.len() as Offset;
+        let back = if world.faulty && random.one_in(10) { random.below(3) as Offset } else { 0 };
+        self.fetching.insert(place, (next - back).max(0));
+        self.apply(world, Event::Received(place, records));
+        true
+    }
+
+    /// Ends one transaction of an executor; its report comes later.
+    pub(crate) fn execute(&mut self, random: &mut Random, world: &mut World) -> bool {
+        if self.work.is_empty() {
+            return false;
+        }
+        let (lane, work) = self.work.swap_remove(random.below(self.work.len()));
+        let (outcome, items) = match work {
+            Work::Run(items) => (world.transact(random, &items), items),
+            Work::Decide(item, decision) => (world.decide(random, &item, decision), vec![item]),
+        };
+        // The connection may break after the commit and before its answer.
+        let unknown = outcome == Outcome::Decided && world.faulty && random.one_in(12);
+        let outcome = if unknown { Outcome::Interrupted } else { outcome };
+        let items = if outcome == Outcome::Decided { Vec::new() } else { items };
+        self.reports.push_back(Report { lane, outcome, items });
+        true
+    }
+
+    pub(crate) fn report(&mut self, world: &mut World) -> bool {
+        let Some(Report { lane, outcome, items }) = self.reports.pop_front() else { return false };
+        self.apply(world, Event::Finished { lane, outcome, items });
+        true
+    }
+
+    /// The oldest commit reaches the broker, which takes it only for partitions that are ours; or it gets lost.
+    pub(crate) fn deliver_commit(&mut self, random: &mut Random, world: &mut World, owns: impl Fn(Partition) -> bool) -> bool {
+        let Some(positions) = self.commits.pop_front() else { return false };
+        if world.faulty && random.one_in(4) {
+            world.stats.faults += 1;
+            return true;
+        }
+        let current = |place, generation| owns(place) && self.generations.get(&place) == Some(&generation);
+        let accepted: Vec<_> =
+            positions.into_iter().filter(|it| current(it.0, it.2)).map(|it| (it.0, it.1)).collect();
+        for &(place, offset) in &accepted {
+            world.commit(place, offset);
+        }
+        self.apply(world, Event::Committed(accepted));
+        true
+    }
+
+    pub(crate) fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
+        self.core.next_deadline(now)
+    }
+
+    /// Nothing buffered, in hand or on its way.
+    pub(crate) fn idle(&self) -> bool {
+        self.core.in_flight() == 0 && self.work.is_empty() && self.reports.is_empty() && self.commits.is_empty()
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "in flight {}, work {}, reports {}, commits {}, paused {:?}, fetching {:?}, stopping {}, releasing {}",
+            self.core.in_flight(),
+            self.work.len(),
+            self.reports.len(),
+            self.commits.len(),
+            self.paused,
+            self.fetching,
+            self.stopping,
+            self.releasing
+        )
+    }
+
+    fn apply(&mut self, world: &mut World, event: Event<Logged>) {
+        for action in self.core.apply(world.now, event) {
+            match action {
+                Action::Run { lane, items } => self.start(world, lane, Work::Run(items)),
+                Action::Decide { lane, item, decision } => self.start(world, lane, Work::Decide(item, decision)),
+                Action::Commit(positions) => {
+                    let generation = |place| self.generations.get(&place).copied().unwrap_or_default();
+                    self.commits.push_back(positions.into_iter().map(|(it, offset)| (it, offset, generation(it))).collect());
+                }
+                Action::Pause(place, _) => {
+                    self.paused.insert(place);
+                }
+                Action::Resume(place) => {
+                    if !self.paused.remove(&place) {
+                        world.violated(format!("{place:?} resumed without a pause"));
+                    }
+                }
+                Action::Release(positions) => {
+                    self.released = Some(positions);
+                    self.releasing = false;
+                }
+                Action::Stop(positions) => self.stopped = Some(positions),
+            }
+        }
+        // A fetch may overshoot the share of each partition by what one fetch holds.
+        let bound = BUFFERED_MAX * 2 + LANES * BATCH_MAX * 2 + self.fetching.len() * 6;
+        if bound < self.core.in_flight() {
+            world.violated(format!("{} messages in memory", self.core.in_flight()));
+        }
+    }
+
+    fn start(&mut self, world: &mut World, lane: LaneId, work: Work) {
+        if self.work.iter().any(|(it, _)| *it == lane) || self.reports.iter().any(|it| it.lane == lane) {
+            world.violated(format!("executor {} was given a second batch", lane.0));
+        }
+        if let Work::Run(items) = &work
+            && (BATCH_MAX < items.len() || items.iter().any(|it| it.partition.retry != items[0].partition.retry))
+        {
+            world.violated("a batch is too large or mixes source and retry records".to_owned());
+        }
+        self.work.push((lane, work));
+    }
+}

@@ -1,0 +1,1 @@
+//! Rules that the compiler does not know.
