@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test check fmt deny
+.PHONY: help setup build demo test bench bench-quick check fmt deny
 
 # A checkout that was never set up must say what is missing, not fail inside a build script.
 CARGO ?= cargo
@@ -25,6 +25,16 @@ demo: ## run the main job on an embedded Kafka and a throw-away PostgreSQL; ARGS
 test: ## run every test against a real Kafka and PostgreSQL; SEKALI_TEST_ARGS goes to cargo test
 	@scripts/setup.sh all
 	@scripts/test.sh
+
+bench: ## events a second beside a hand-written loop, 200,000 events, ten minutes at most; BENCH_ARGS="--rounds 5"
+	@scripts/setup.sh all
+	$(CARGO) build --release -p sekali-tests --bin sekali-bench
+	target/release/sekali-bench $(BENCH_ARGS)
+
+bench-quick: ## the same with 50,000 events and one round
+	@scripts/setup.sh all
+	$(CARGO) build --release -p sekali-tests --bin sekali-bench
+	target/release/sekali-bench --quick $(BENCH_ARGS)
 
 check: ## format, lints, house rules, dependencies and their licences
 	@scripts/setup.sh build

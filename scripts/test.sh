@@ -12,7 +12,7 @@ rm -f "$skips"
 
 read -r -a arguments <<< "${SEKALI_TEST_ARGS:-}"
 status=0
-"$target/debug/sekali-test-servers" run cargo test --workspace "${arguments[@]}" || status=$?
+"$target/debug/sekali-test-servers" run cargo test --workspace --no-fail-fast "${arguments[@]}" || status=$?
 
 if [ -s "$skips" ]; then
     echo "$(wc -l < "$skips") skipped:"

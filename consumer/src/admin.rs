@@ -9,5 +9,5 @@ mod postgres;
 pub mod topics;
 
 pub use lag::{PartitionLag, lag};
-pub(crate) use postgres::connect;
 pub use migrate::{AppliedMigration, MigrationReport, migrate, require_schema, schema_version};
+pub(crate) use postgres::connect;

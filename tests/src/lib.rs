@@ -1,3 +1,6 @@
 //! The test bench of Sekali: everything its tests, checks and benchmarks stand on.
 
+pub mod events;
+pub mod group;
 pub mod harness;
+pub mod scripted;

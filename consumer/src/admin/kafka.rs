@@ -104,7 +104,9 @@ impl Cluster {
                 code,
             )),
             RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed => Some(failed(
-                format!("create topic {name}: the login may not; grant it create on the cluster, or create it yourself"),
+                format!(
+                    "create topic {name}: the login may not; grant it create on the cluster, or create it yourself"
+                ),
                 code,
             )),
             _ => Some(failed(format!("create topic {name}"), code)),

@@ -1,9 +1,10 @@
 //! How far the group is behind.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
 use sekali_producer::{Error, ErrorKind, KafkaCauses, explain};
 use serde::Serialize;
@@ -12,6 +13,7 @@ use super::kafka::{Cluster, blocking};
 use crate::config::Config;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const COORDINATOR_POLL: Duration = Duration::from_millis(200);
 
 /// One partition of a source or retry topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -76,7 +78,7 @@ fn measure(
             partitions.push((topic, partition, *delayed));
         }
     }
-    let committed = consumer.committed_offsets(asked, REQUEST_TIMEOUT)?;
+    let committed = committed(consumer, &asked)?;
     let mut measured = Vec::with_capacity(partitions.len());
     for (topic, partition, delayed) in partitions {
         let (start, end) = consumer.fetch_watermarks(topic, partition, REQUEST_TIMEOUT)?;
@@ -89,4 +91,24 @@ fn measure(
         measured.push(PartitionLag { topic: topic.clone(), partition, committed, end, lag, delayed });
     }
     Ok(measured)
+}
+
+/// Offsets of the group, once its coordinator is there: a new or restarted broker needs a moment to find it.
+fn committed(
+    consumer: &BaseConsumer<KafkaCauses>,
+    asked: &TopicPartitionList,
+) -> Result<TopicPartitionList, rdkafka::error::KafkaError> {
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    loop {
+        match consumer.committed_offsets(asked.clone(), REQUEST_TIMEOUT) {
+            Err(error) if is_moving(&error) && Instant::now() < deadline => std::thread::sleep(COORDINATOR_POLL),
+            answer => return answer,
+        }
+    }
+}
+
+fn is_moving(error: &rdkafka::error::KafkaError) -> bool {
+    use RDKafkaErrorCode::{CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator};
+    let code = error.rdkafka_error_code();
+    code.is_some_and(|it| matches!(it, CoordinatorLoadInProgress | CoordinatorNotAvailable | NotCoordinator))
 }

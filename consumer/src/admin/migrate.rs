@@ -130,7 +130,8 @@ async fn run(client: &mut Client) -> Result<MigrationReport, Error> {
         return Ok(MigrationReport { applied: Vec::new(), version });
     }
     client.batch_execute("CREATE SCHEMA IF NOT EXISTS sekali").await.map_err(|error| {
-        let remedy = "create schema sekali (the role needs CREATE on the database; or let its owner run `sekali migrate`)";
+        let remedy =
+            "create schema sekali (the role needs CREATE on the database; or let its owner run `sekali migrate`)";
         postgres(remedy, &error)
     })?;
     let report = migrations::runner().run_async(client).await.map_err(|error| failed(&error))?;

@@ -115,8 +115,8 @@ impl Checks<'_> {
         let (batch, buffer) = (consumer.batch_messages_max.get(), consumer.buffer_messages_max.get());
         if buffer < batch.saturating_mul(2) {
             let what = format!(
-                "must be at least twice consumer.batch_messages_max, so that a batch is gathered while another commits: \
-                 is {buffer}, needs {}",
+                "must be at least twice consumer.batch_messages_max, so that one batch is gathered while another \
+                 commits: is {buffer}, needs {}",
                 batch.saturating_mul(2)
             );
             self.problem("consumer", "buffer_messages_max", what);
@@ -222,7 +222,8 @@ impl Checks<'_> {
         let (statement, handler) = (self.config.postgres.statement_timeout, self.config.consumer.handler_timeout);
         if self.config.consumer.max_poll_interval <= statement {
             let what = format!(
-                "must be shorter than consumer.max_poll_interval ({}), or a stuck statement outlives its partitions: is {}",
+                "must be shorter than consumer.max_poll_interval ({}), or a stuck statement outlives its partitions: \
+                 is {}",
                 show(self.config.consumer.max_poll_interval),
                 show(statement)
             );
@@ -241,8 +242,8 @@ impl Checks<'_> {
         let needed = executors.saturating_add(CONNECTIONS_BESIDE_EXECUTORS);
         if pool < needed {
             let what = format!(
-                "must be at least consumer.executors + {CONNECTIONS_BESIDE_EXECUTORS} = {needed}, or the executors wait \
-                 for each other: is {pool}"
+                "must be at least consumer.executors + {CONNECTIONS_BESIDE_EXECUTORS} = {needed}, or the executors \
+                 wait for each other: is {pool}"
             );
             self.problem("postgres", "pool_max_connections", what);
         }
@@ -262,8 +263,8 @@ pub(crate) fn inbox_retention_problem(inbox: Duration, topics: Duration, retry_p
     let needed = topics.saturating_add(retry_path);
     (inbox <= needed).then(|| {
         format!(
-            "is {}, but topics keep records for {} and the retry path takes up to {}: raise it above {}, or shorten the \
-             retention of the topics",
+            "is {}, but topics keep records for {} and the retry path takes up to {}: raise it above {}, or shorten \
+             the retention of the topics",
             show(inbox),
             show(topics),
             show(retry_path),

@@ -19,6 +19,8 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
         return Ok(None);
     }
     text.parse().map(Some).map_err(|_| {
-        serde::de::Error::custom("is not an address and port such as \"127.0.0.1:9464\" or \"[::1]:9464\", nor \"none\"")
+        serde::de::Error::custom(
+            "is not an address and port such as \"127.0.0.1:9464\" or \"[::1]:9464\", nor \"none\"",
+        )
     })
 }

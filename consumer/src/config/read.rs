@@ -60,7 +60,11 @@ impl Given {
                 continue;
             }
             let toml::Value::Table(keys) = value else {
-                problems.push(&section, Some(name.to_owned()), format!("is a section: write [{section}] above its keys"));
+                problems.push(
+                    &section,
+                    Some(name.to_owned()),
+                    format!("is a section: write [{section}] above its keys"),
+                );
                 continue;
             };
             for (key, value) in keys {

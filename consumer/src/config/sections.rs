@@ -70,8 +70,8 @@ section! {
         /// Most messages in one transaction. Lower costs a commit for fewer messages; higher holds locks longer and
         /// repeats more work when a message fails.
         batch_messages_max: NonZeroUsize = BATCH_MESSAGES_MAX,
-        /// Most messages that wait in memory between Kafka and the executors. Lower starves the executors, higher
-        /// costs memory; at least twice `batch_messages_max`.
+        /// Most messages that wait in memory between Kafka and the executors. Lower starves the executors, higher costs
+        /// memory; at least twice `batch_messages_max`.
         buffer_messages_max: NonZeroUsize = BUFFER_MESSAGES_MAX,
         /// Longest run of a handler on one batch. Lower fails slow but healthy handlers, higher lets a hanging one stop
         /// its partitions for longer; well below `max_poll_interval`.
@@ -81,8 +81,8 @@ section! {
         /// work elsewhere, higher delays a rebalance or a deployment; below half of `max_poll_interval`.
         #[serde(with = "duration")]
         drain_timeout: Duration = Duration::from_secs(25),
-        /// Where the idempotency key comes from: "headers", or "coordinates" (topic, partition and offset) when producers
-        /// send none. With coordinates a message that is published twice is processed twice.
+        /// Where the idempotency key comes from: "headers", or "coordinates" (topic, partition and offset) when
+        /// producers send none. With coordinates a message that is published twice is processed twice.
         key_from: KeyFrom = KeyFrom::Headers,
         /// What happens to a message whose idempotency key was already decided for another payload: "dead_letter", or
         /// "ignore" (it counts as a duplicate and is lost when the key was chosen badly).
@@ -124,17 +124,18 @@ section! {
         retry_template: String = RETRY_TEMPLATE.to_owned(),
         /// Name of a dead-letter topic, with {topic} and {group}.
         dlq_template: String = DLQ_TEMPLATE.to_owned(),
-        /// Partitions of a source topic that does not exist yet, 12 by default. Retry and dead-letter topics get as many
-        /// as their source has. Fewer bound how many processes share the work; adding some later breaks the order by key.
+        /// Partitions of a source topic that does not exist yet, 12 by default. Retry and dead-letter topics get as
+        /// many as their source has. Fewer bound how many processes share the work; adding some later breaks the order
+        /// by key.
         partitions: Option<NonZeroU16> = None,
         /// Copies of each partition. 1 loses records with the broker's disk; 3 is usual with three brokers or more.
         replication_factor: NonZeroU16 = NonZeroU16::MIN,
-        /// How long source topics keep records. Lower loses what a stopped group has not read yet, higher costs disk and
-        /// a larger inbox.
+        /// How long source topics keep records. Lower loses what a stopped group has not read yet, higher costs disk
+        /// and a larger inbox.
         #[serde(with = "duration")]
         source_retention: Duration = Duration::from_secs(7 * DAY),
-        /// How long retry topics keep records; far above the longest delay, or failed messages vanish while the group is
-        /// stopped.
+        /// How long retry topics keep records; far above the longest delay, or failed messages vanish while the group
+        /// is stopped.
         #[serde(with = "duration")]
         retry_retention: Duration = Duration::from_secs(7 * DAY),
         /// How long dead-letter topics keep records. The table of dead letters keeps them until they are closed.

@@ -44,7 +44,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Topics(TopicsCommand),
     /// Send the lines of a file to a topic, one record a line.
-    Produce(ProduceArgs),
+    Produce(Box<ProduceArgs>),
     /// Show how far the group is behind, by partition.
     Lag,
     /// Look for what would stop the group or lose messages.

@@ -24,7 +24,7 @@ pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
         Command::DemoWorker => demo::run_worker(global).await,
         Command::Migrate => migrate::run(global).await,
         Command::Topics(command) => topics::run(global, command).await,
-        Command::Produce(args) => produce::run(global, args).await,
+        Command::Produce(args) => produce::run(global, *args).await,
         Command::Lag => lag::run(global).await,
         Command::Doctor(args) => doctor::run(global, args).await,
         Command::Config(command) => config::run(global, &command),

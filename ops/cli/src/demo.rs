@@ -13,6 +13,7 @@ mod verdict;
 mod watch;
 mod workers;
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -43,12 +44,15 @@ const PARTITIONS: i32 = 6;
 /// by default.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(6);
 
+/// Fewer leave nothing to do for the time after the kill; of more, the mock cluster would drop some unread: it keeps 5 MB
+/// of a partition.
+const EVENTS: RangeInclusive<i64> = 1_000..=50_000;
+
 /// Options of `demo`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    // The mock cluster keeps 5 MB a partition.
-    /// Records to publish, duplicates included.
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1_000..=50_000))]
+    /// Records to publish, duplicates included; 1,000 to 50,000.
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(EVENTS))]
     events: u32,
     /// Start value of everything that looks random: the same one gives the same events.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -116,8 +120,8 @@ async fn play(args: &DemoArgs, plan: &Plan, narration: &Narration) -> Result<(St
     ));
     let stage = Stage::build().await?;
     narration.say(format_args!(
-        "Kafka is librdkafka's mock cluster, inside this process, at {}. PostgreSQL {} is a private server at 127.0.0.1:{}. \
-         Both go away afterwards.",
+        "Kafka is librdkafka's mock cluster, inside this process, at {}. PostgreSQL {} is a private server at \
+         127.0.0.1:{}. Both go away afterwards.",
         stage.brokers(),
         stage.database_version().await?,
         stage.postgres.port()
@@ -143,6 +147,7 @@ async fn play(args: &DemoArgs, plan: &Plan, narration: &Narration) -> Result<(St
     let course = Course {
         produced: published.acknowledged(),
         workers_killed: watch.killed(),
+        redelivered: watch.redelivered(),
         takeover_seconds: watch.takeover_seconds(),
         seconds: started.elapsed().as_secs_f64(),
         settled,
@@ -154,8 +159,8 @@ async fn play(args: &DemoArgs, plan: &Plan, narration: &Narration) -> Result<(St
 
 fn say_plan(narration: &Narration, plan: &Plan) {
     narration.say(format_args!(
-        "Publishing. {} records come twice, at once or much later. {} events fail twice and then succeed, {} fail every time, \
-         {} cannot be read.",
+        "Publishing. {} records come twice, at once or much later. {} events fail twice and then succeed, {} fail every \
+         time, {} cannot be read.",
         grouped(plan.duplicates()),
         grouped(plan.count(|it| it == Kind::FailsTwice)),
         grouped(plan.count(|it| it == Kind::AlwaysFails)),
@@ -166,8 +171,8 @@ fn say_plan(narration: &Narration, plan: &Plan) {
 fn say_where(narration: &Narration, stage: &Stage, survivor: &Worker) {
     let config = survivor.config_file();
     narration.say(format_args!(
-        "Still running, until Ctrl-C:\n  Kafka       {}\n  PostgreSQL  psql {}\n  worker {}    http://{}/metrics, log in {}\n  \
-         to look     sekali --config {} lag",
+        "Still running, until Ctrl-C:\n  Kafka       {}\n  PostgreSQL  psql {}\n  \
+         worker {}    http://{}/metrics, log in {}\n  to look     sekali --config {} lag",
         stage.brokers(),
         stage.database_url(),
         survivor.number,

@@ -20,7 +20,11 @@ pub(crate) enum Format {
 ///
 /// # Errors
 /// Standard output cannot be written; a reader that went away early (`| head`) is no error.
-pub(crate) fn show<T: Serialize + ?Sized>(format: Format, value: &T, table: impl FnOnce(&T) -> String) -> Result<(), Failure> {
+pub(crate) fn show<T: Serialize + ?Sized>(
+    format: Format,
+    value: &T,
+    table: impl FnOnce(&T) -> String,
+) -> Result<(), Failure> {
     let mut text = match format {
         Format::Table => table(value),
         Format::Json => serde_json::to_string_pretty(value)

@@ -168,7 +168,13 @@ struct Sending<'a> {
 }
 
 impl<'a> Sending<'a> {
-    fn new(args: ProduceArgs, recipe: Recipe, client: Client, lines: Lines, interrupted: &'a AtomicBool) -> Sending<'a> {
+    fn new(
+        args: ProduceArgs,
+        recipe: Recipe,
+        client: Client,
+        lines: Lines,
+        interrupted: &'a AtomicBool,
+    ) -> Sending<'a> {
         let progress = Progress::new(lines.total_bytes());
         Sending { args, recipe, client, lines, interrupted, progress, skipped: 0, bad_lines: VecDeque::new() }
     }
@@ -220,7 +226,9 @@ impl<'a> Sending<'a> {
     fn send(&self, record: &OutboundRecord, number: u64) -> Result<(), Stop> {
         self.client.send(record, number).map_err(Stop::Refused)?;
         match self.args.repeat_every {
-            Some(every) if number % every.get() == 0 => self.client.send(record, number).map_err(Stop::Refused),
+            Some(every) if number.is_multiple_of(every.get()) => {
+                self.client.send(record, number).map_err(Stop::Refused)
+            }
             _ => Ok(()),
         }
     }

@@ -77,7 +77,7 @@ fn usage_errors_end_with_status_2() {
         &["produce", "f", "--topic", "t", "--type", "a", "--event-type", "b"],
         &["produce", "f", "--topic", "t", "--repeat-every", "0"],
     ] {
-        bench.run(arguments).expect(2, &["Usage: sekali"]);
+        bench.run(arguments).expect(2, &["try '--help'"]);
     }
     bench.run(&["doctor", "--check", "weather"]).expect(2, &["no check is named \"weather\"", "kafka, topics"]);
     bench.run(&["produce", "f", "--topic", "no good"]).expect(2, &["not a legal topic name"]);
@@ -140,7 +140,11 @@ fn the_printed_configuration_is_complete_and_has_no_secrets() {
     assert_eq!(printed["consumer"]["executors"].as_integer(), Some(2));
     assert_eq!(printed["retry"]["delays"].as_array().unwrap().len(), 5);
     let defaults = bench.run(&["config", "print", "--defaults"]);
-    assert!(defaults.stdout.contains("brokers = \"\"") && defaults.stdout.contains("\n# name =\n"), "{}", defaults.stdout);
+    assert!(
+        defaults.stdout.contains("brokers = \"\"") && defaults.stdout.contains("\n# name =\n"),
+        "{}",
+        defaults.stdout
+    );
     let json: serde_json::Value = serde_json::from_str(&bench.run(&["-o", "json", "config", "print"]).stdout).unwrap();
     assert_eq!(json["inbox"]["retention"], "9days");
 }
@@ -150,12 +154,8 @@ fn servers_that_do_not_answer_are_noticed_within_seconds() {
     let bench = Bench::new(&config());
     fs::write(bench.dir.path().join("f.ndjson"), "{\"id\":\"1\",\"sku\":\"a\",\"type\":\"t\"}\n").unwrap();
     let kafka = ["failed to reach kafka", "check kafka.brokers"];
-    for arguments in [
-        &["topics", "plan"][..],
-        &["topics", "apply"],
-        &["lag"],
-        &["produce", "f.ndjson", "--topic", "t"],
-    ] {
+    for arguments in [&["topics", "plan"][..], &["topics", "apply"], &["lag"], &["produce", "f.ndjson", "--topic", "t"]]
+    {
         let started = Instant::now();
         bench.run(arguments).expect(1, &kafka);
         assert!(started.elapsed() < Duration::from_secs(20), "{arguments:?} took {:?}", started.elapsed());
@@ -176,11 +176,13 @@ fn the_doctor_reports_what_it_could_not_look_at() {
         found.unwrap_or_else(|| panic!("no check {name}"))["status"].as_str().unwrap().to_owned()
     };
     assert_eq!((status("kafka").as_str(), status("postgres").as_str()), ("fail", "fail"));
-    for name in ["topics", "retention", "schema", "permissions", "clock", "connections", "durability", "outbox", "relay"] {
+    for name in
+        ["topics", "retention", "schema", "permissions", "clock", "connections", "durability", "outbox", "relay"]
+    {
         assert_eq!(status(name), "skipped", "{name}");
     }
     let one = bench.run(&["doctor", "--check", "schema"]);
-    assert_eq!((one.status, one.stdout.lines().count()), (0, 2), "{}", one.stdout);
+    assert_eq!((one.status, one.stdout.lines().count()), (3, 2), "{}", one.stdout);
 }
 
 #[test]

@@ -23,7 +23,7 @@ const DELETE_ROWS_MAX: i64 = 5000;
 
 /// Holds the lease's row until the end of the transaction, in its newest version: a statement of a former leader that
 /// was delayed finds another owner there, and no new leader begins while it runs.
-const IF_LEADING: &str = "WITH leading AS (SELECT FROM sekali.lock \
+const IF_LEADING: &str = "WITH leader AS (SELECT FROM sekali.lock \
                           WHERE name = 'relay' AND owner = $1 AND fence = $2 FOR SHARE) ";
 
 /// The window in hand: what `end` sees and `start` does not.
@@ -80,7 +80,7 @@ pub(super) async fn open(pool: &Pool, lease: &Lease) -> Result<Option<Window>, E
     let sql = format!(
         "{IF_LEADING} UPDATE sekali.outbox_cursor \
          SET window_end = pg_current_snapshot(), window_position = 0, moved_at = now() \
-         FROM leading WHERE window_end IS NULL RETURNING published::text, window_end::text"
+         FROM leader WHERE window_end IS NULL RETURNING published::text, window_end::text"
     );
     let params: Params<'_> = &[(lease.owner(), Type::UUID), (&lease.fence(), Type::INT8)];
     let rows = connect(pool).await?.query_typed(&sql, params).await;
@@ -142,7 +142,7 @@ pub(super) async fn advance(
         if is_last { "published = window_end, window_end = NULL, window_position = 0" } else { "window_position = $3" };
     let sql = format!(
         "{IF_LEADING} UPDATE sekali.outbox_cursor SET {to}, moved_at = now() \
-         FROM leading WHERE window_end::text = $4 AND window_position <= $3"
+         FROM leader WHERE window_end::text = $4 AND window_position <= $3"
     );
     let params: Params<'_> = &[
         (lease.owner(), Type::UUID),
@@ -232,7 +232,7 @@ pub(super) async fn adopt_after_restore(pool: &Pool, lease: &Lease) -> Result<bo
     }
     let reset = format!(
         "{IF_LEADING} UPDATE sekali.outbox_cursor \
-         SET published = '1:1:', window_end = NULL, window_position = 0, moved_at = now() FROM leading"
+         SET published = '1:1:', window_end = NULL, window_position = 0, moved_at = now() FROM leader"
     );
     let params: Params<'_> = &[(lease.owner(), Type::UUID), (&lease.fence(), Type::INT8)];
     let tx = client.transaction().await.map_err(not_adopted)?;

@@ -206,6 +206,7 @@ impl Kafka {
             .set("enable.auto.commit", "false")
             .set("auto.offset.reset", "earliest")
             .set("enable.partition.eof", "true")
+            .set("topic.metadata.refresh.fast.interval.ms", "20")
             .set("fetch.wait.max.ms", "10");
         for (key, value) in settings {
             config.set(*key, *value);

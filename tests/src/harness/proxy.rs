@@ -37,6 +37,8 @@ pub struct Counts {
     pub bytes_to_server: u64,
     /// Bytes forwarded to the client.
     pub bytes_to_client: u64,
+    /// Times that a client spoke after its server had: round trips, if it waits for its answers.
+    pub turns: u64,
 }
 
 /// A running proxy on 127.0.0.1. Dropping it closes everything.
@@ -71,6 +73,7 @@ struct Counters {
     connections: AtomicU64,
     refused: AtomicU64,
     open: AtomicU64,
+    turns: AtomicU64,
     bytes: [AtomicU64; 2],
 }
 
@@ -167,6 +170,7 @@ impl Proxy {
             open: read(&counters.open),
             bytes_to_server: read(&counters.bytes[0]),
             bytes_to_client: read(&counters.bytes[1]),
+            turns: read(&counters.turns),
         }
     }
 

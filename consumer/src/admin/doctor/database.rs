@@ -91,7 +91,8 @@ async fn permissions(client: &Client) -> Result<Check, Error> {
         (false, _) => format!("user {user} may not use schema sekali"),
         (true, refused) => format!("user {user} may not read and write: {refused}"),
     };
-    let remedy = "grant it USAGE on schema sekali and on its sequences, and SELECT, INSERT, UPDATE, DELETE on its tables";
+    let remedy =
+        "grant it USAGE on schema sekali and on its sequences, and SELECT, INSERT, UPDATE, DELETE on its tables";
     Ok(Check::fail(NAME, finding, remedy))
 }
 

@@ -19,11 +19,8 @@ pub(super) fn topics(config: &Config, found: &BTreeMap<String, Found>) -> Check 
         names.collect::<Vec<_>>().join(", ")
     };
     let (missing, differing) = (named(Action::Create), named(Action::Alter));
-    let problems: Vec<String> = plan
-        .topics
-        .iter()
-        .flat_map(|topic| topic.problems.iter().map(|it| format!("{} {it}", topic.name)))
-        .collect();
+    let problems: Vec<String> =
+        plan.topics.iter().flat_map(|topic| topic.problems.iter().map(|it| format!("{} {it}", topic.name))).collect();
     if !missing.is_empty() {
         return Check::fail(NAME, format!("missing: {missing}"), APPLY);
     }

@@ -85,8 +85,7 @@ impl Desired {
 
     fn created(self) -> TopicPlan {
         let new = |name, wanted| Setting { name, now: None, wanted };
-        let mut settings =
-            vec![new(RETENTION, self.retention_ms().to_string()), new(SIZE, self.bytes_max.to_string())];
+        let mut settings = vec![new(RETENTION, self.retention_ms().to_string()), new(SIZE, self.bytes_max.to_string())];
         settings.push(new(CLEANUP, "delete".to_owned()));
         if COPIES_FOR_MIN_INSYNC <= self.replication_factor {
             settings.push(new(MIN_INSYNC, "2".to_owned()));

@@ -12,11 +12,14 @@ pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<Outcome, Fa
     let config = super::load(global, Needs::Everything)?;
     let checks = doctor::doctor(&config, &args.check).await;
     output::show(global.output, &checks, |checks| {
-        let rows = checks
-            .iter()
-            .map(|it| [it.status.as_str().to_owned(), it.name.to_owned(), it.finding.clone(), it.remedy.clone()]);
-        output::table(["STATUS", "CHECK", "FINDING", "REMEDY"], rows)
+        // Sentences, not columns: a finding may be longer than a terminal is wide.
+        let line = |it: &doctor::Check| {
+            let found = format!("{:<8} {:<12} {}\n", it.status.as_str(), it.name, it.finding);
+            if it.remedy.is_empty() { found } else { format!("{found}{:22}-> {}\n", "", it.remedy) }
+        };
+        checks.iter().map(line).collect()
     })?;
-    let failed = checks.iter().any(|it| it.status == Status::Fail);
-    Ok(if failed { Outcome::Found } else { Outcome::Done })
+    // What could not be looked at is not known to be well.
+    let found = checks.iter().any(|it| matches!(it.status, Status::Fail | Status::Skipped));
+    Ok(if found { Outcome::Found } else { Outcome::Done })
 }

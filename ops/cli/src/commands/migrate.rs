@@ -9,7 +9,8 @@ pub(super) async fn run(global: &Global) -> Result<Outcome, Failure> {
     let config = super::load(global, Needs::Postgres)?;
     let report = admin::migrate(&config).await?;
     output::show(global.output, &report, |report| {
-        let mut text: String = report.applied.iter().map(|it| format!("applied {} {}\n", it.version, it.name)).collect();
+        let mut text: String =
+            report.applied.iter().map(|it| format!("applied {} {}\n", it.version, it.name)).collect();
         text.push_str(&format!("schema sekali has version {}\n", report.version));
         text
     })?;

@@ -37,7 +37,13 @@ fn text(plan: &Plan, applied: bool) -> String {
             None => format!("{} {}", it.name, it.wanted),
         });
         let details: Vec<String> = settings.collect();
-        [action.to_owned(), topic.name.clone(), topic.role.as_str().to_owned(), topic.partitions.to_string(), details.join(", ")]
+        [
+            action.to_owned(),
+            topic.name.clone(),
+            topic.role.as_str().to_owned(),
+            topic.partitions.to_string(),
+            details.join(", "),
+        ]
     });
     let mut text = output::table(["ACTION", "TOPIC", "ROLE", "PARTITIONS", "SETTINGS"], rows);
     for topic in &plan.topics {

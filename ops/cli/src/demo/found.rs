@@ -72,6 +72,22 @@ pub(super) async fn is_settled(stage: &Stage) -> Result<bool, Failure> {
     Ok(tally.retrying == 0 && tally.dead <= read_dlq(stage).await?.len())
 }
 
+/// Committed offset of each source partition, which is the next record to read there.
+pub(super) async fn committed(stage: &Stage) -> Result<BTreeMap<i32, i64>, Failure> {
+    let lag = admin::lag(&stage.config).await?;
+    let sources = lag.iter().filter(|it| !it.delayed);
+    Ok(sources.map(|it| (it.partition, it.committed.unwrap_or_default())).collect())
+}
+
+/// Rows of the ledger whose records are at or behind these offsets: they will be read again by whoever starts there.
+pub(super) async fn counted_from(client: &Client, offsets: &BTreeMap<i32, i64>) -> Result<usize, Failure> {
+    const SQL: &str = "SELECT count(*) FROM public.stock_movement AS row \
+         JOIN unnest($1::int[], $2::bigint[]) AS next (number, position) \
+         ON row.\"partition\" = next.number AND next.position <= row.\"offset\"";
+    let (numbers, positions): (Vec<i32>, Vec<i64>) = offsets.iter().unzip();
+    Ok(count(client.query_one(SQL, &[&numbers, &positions]).await.map_err(failed)?.get(0)))
+}
+
 impl Found {
     pub(super) async fn read(stage: &Stage) -> Result<Found, Failure> {
         let client = &stage.client;
@@ -81,8 +97,7 @@ impl Found {
         }
         let stock = client.query("SELECT sku, quantity FROM public.stock", &[]).await.map_err(failed)?;
         found.stock = stock.iter().map(|it| (it.get(0), it.get(1))).collect();
-        const DEAD: &str =
-            "SELECT key, origin_partition, origin_offset FROM sekali.dead_letter WHERE state = 'open'";
+        const DEAD: &str = "SELECT key, origin_partition, origin_offset FROM sekali.dead_letter WHERE state = 'open'";
         let dead = client.query(DEAD, &[]).await.map_err(failed)?;
         found.dead = dead.iter().map(|it| (it.get(0), (it.get(1), it.get(2)))).collect();
         const RETRIED: &str = "SELECT count(*) FROM sekali.inbox WHERE 1 < attempt";

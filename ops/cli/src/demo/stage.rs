@@ -38,7 +38,8 @@ pub(super) struct Stage {
 impl Stage {
     /// Starts both and makes topics and tables.
     pub(super) async fn build() -> Result<Stage, Failure> {
-        let broker = MockCluster::new(1).map_err(|error| Failure::error(format!("cannot start the broker: {error}")))?;
+        let broker =
+            MockCluster::new(1).map_err(|error| Failure::error(format!("cannot start the broker: {error}")))?;
         // Commits need not wait for the disk: nobody will miss this data after a power cut.
         let options = Options { fsync: false, ..Options::default() };
         let postgres = tokio::task::spawn_blocking(move || PrivatePostgres::start(options))

@@ -46,6 +46,8 @@ pub(super) struct Verdict {
     /// Records of the dead-letter topic beyond one for each dead letter: the relay publishes at least once, and again
     /// when it is killed between the broker's acknowledgement and its own note.
     pub(super) dlq_repeated: usize,
+    /// Events that the killed worker had counted without telling Kafka, so that their records came again.
+    pub(super) redelivered: usize,
     /// From the kill until the other worker had all partitions.
     pub(super) takeover_seconds: Option<f64>,
     /// What is not as it must be, in words.
@@ -57,6 +59,7 @@ pub(super) struct Verdict {
 pub(super) struct Course {
     pub(super) produced: usize,
     pub(super) workers_killed: usize,
+    pub(super) redelivered: usize,
     pub(super) takeover_seconds: Option<f64>,
     pub(super) seconds: f64,
     /// Whether every record was read and decided within the time.
@@ -83,6 +86,7 @@ impl Verdict {
             skus_wrong: skus_wrong(&plan.stock(), &found.stock),
             dlq_records: found.dlq.len(),
             dlq_repeated: dlq.repeated,
+            redelivered: course.redelivered,
             takeover_seconds: course.takeover_seconds.map(|it| (it * 10.0).round() / 10.0),
             problems: Vec::new(),
         };

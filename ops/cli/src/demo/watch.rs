@@ -1,11 +1,12 @@
 //! Follows the workers: kills one at the right moment, and sees when everything is decided.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::found::{Tally, is_settled};
-use super::narration::Narration;
+use super::found::{Tally, committed, counted_from, is_settled};
+use super::narration::{Narration, grouped};
 use super::plan::{Kind, Plan};
 use super::publish::Published;
 use super::stage::Stage;
@@ -41,6 +42,9 @@ pub(super) async fn wait_for_partitions(workers: &mut [Worker; 2]) -> Result<(),
     Err(Failure::error(format!("the workers did not share the partitions within {} s", START_TIMEOUT.as_secs())))
 }
 
+/// Offsets are committed every second: what has not moved for longer is not owned by a living worker, or is at rest.
+const COMMIT_BEATS: Duration = Duration::from_secs(2);
+
 /// The eye on a running demo.
 pub(super) struct Watch<'a> {
     stage: &'a Stage,
@@ -49,7 +53,14 @@ pub(super) struct Watch<'a> {
     kill_at: usize,
     victim: Option<Worker>,
     survivor: Worker,
-    killed_at: Option<Instant>,
+    crash: Option<Crash>,
+}
+
+/// The killed worker, and what came of it.
+struct Crash {
+    at: Instant,
+    committed: BTreeMap<i32, i64>,
+    redelivered: Option<usize>,
     takeover: Option<Duration>,
 }
 
@@ -64,7 +75,7 @@ impl<'a> Watch<'a> {
     ) -> Watch<'a> {
         let kill_at = plan.count(Kind::is_counted) * KILL_AT_PERCENT / 100;
         let victim = Some(victim);
-        Watch { stage, narration, published, kill_at, victim, survivor, killed_at: None, takeover: None }
+        Watch { stage, narration, published, kill_at, victim, survivor, crash: None }
     }
 
     /// Until everything is decided. `false` when that took too long.
@@ -80,12 +91,7 @@ impl<'a> Watch<'a> {
                 self.kill().await?;
             }
             if LONG_STEP <= looked.elapsed() {
-                self.look_for_takeover().await;
-                let over = self.published.is_complete() && self.takeover.is_some() && is_settled(self.stage).await?;
-                if over {
-                    self.narration.at(Tally::read(&self.stage.client).await?);
-                    self.narration.end();
-                    self.narration.say("Every record is read and decided. Now the ledger is held against what was published.");
+                if self.is_over().await? {
                     return Ok(true);
                 }
                 looked = Instant::now();
@@ -102,38 +108,67 @@ impl<'a> Watch<'a> {
         let number = victim.number;
         let killed = tokio::task::spawn_blocking(move || victim.kill()).await;
         killed.map_err(|error| Failure::error(format!("cannot kill worker {number}: {error}")))??;
-        self.killed_at = Some(Instant::now());
+        let at = Instant::now();
+        self.crash = Some(Crash { at, committed: committed(self.stage).await?, redelivered: None, takeover: None });
         self.narration.say(format_args!(
-            "Worker {number} is killed with SIGKILL. What it had in hand is rolled back by PostgreSQL. Nothing takes its place: \
-             after {} s without a sign of life, Kafka gives its partitions to worker {}.",
+            "Worker {number} is killed with SIGKILL. What it had in hand is rolled back by PostgreSQL. Nothing takes its \
+             place: after {} s without a sign of life, Kafka gives its partitions to worker {}.",
             SESSION_TIMEOUT.as_secs(),
             self.survivor.number
         ));
         Ok(())
     }
 
-    async fn look_for_takeover(&mut self) {
-        let Some(killed_at) = self.killed_at.filter(|_| self.takeover.is_none()) else { return };
-        if self.survivor.assigned().await == Some(PARTITIONS as usize) {
-            let takeover = killed_at.elapsed();
-            self.takeover = Some(takeover);
-            self.narration.say(format_args!(
-                "Worker {} has all {PARTITIONS} partitions, {:.1} s after the kill. Where worker 1 had decided records and not yet \
-                 told Kafka, they come again; the inbox knows them.",
-                self.survivor.number,
-                takeover.as_secs_f64()
-            ));
+    /// The other worker has taken over, and everything is decided.
+    async fn is_over(&mut self) -> Result<bool, Failure> {
+        let Some(crash) = &mut self.crash else { return Ok(false) };
+        if crash.redelivered.is_none() && COMMIT_BEATS <= crash.at.elapsed() {
+            let mut at_rest = committed(self.stage).await?;
+            at_rest.retain(|partition, offset| crash.committed.get(partition) == Some(offset));
+            crash.redelivered = Some(counted_from(&self.stage.client, &at_rest).await?);
         }
+        if crash.takeover.is_none() && self.survivor.assigned().await == Some(PARTITIONS as usize) {
+            crash.takeover = Some(crash.at.elapsed());
+            self.say_takeover();
+        }
+        let has_taken_over = self.takeover_seconds().is_some();
+        if !(has_taken_over && self.published.is_complete() && is_settled(self.stage).await?) {
+            return Ok(false);
+        }
+        self.narration.at(Tally::read(&self.stage.client).await?);
+        self.narration.end();
+        self.narration.say("Every record is read and decided. Now the ledger is held against what was published.");
+        Ok(true)
+    }
+
+    fn say_takeover(&self) {
+        let again = match self.redelivered() {
+            0 => "Records that worker 1 had decided and not yet reported to Kafka would come again now.".to_owned(),
+            count => format!(
+                "{} records come again: worker 1 had decided them and not yet told Kafka. The inbox knows them.",
+                grouped(count)
+            ),
+        };
+        self.narration.say(format_args!(
+            "Worker {} has all {PARTITIONS} partitions, {:.1} s after the kill. {again}",
+            self.survivor.number,
+            self.takeover_seconds().unwrap_or_default()
+        ));
     }
 
     /// Workers that were killed.
     pub(super) fn killed(&self) -> usize {
-        usize::from(self.killed_at.is_some())
+        usize::from(self.crash.is_some())
     }
 
     /// From the kill until the other worker had all partitions, as far as a look every half second can tell.
     pub(super) fn takeover_seconds(&self) -> Option<f64> {
-        self.takeover.map(|it| it.as_secs_f64())
+        self.crash.as_ref()?.takeover.map(|it| it.as_secs_f64())
+    }
+
+    /// Events that the killed worker had counted, and whose records came again.
+    pub(super) fn redelivered(&self) -> usize {
+        self.crash.as_ref().and_then(|it| it.redelivered).unwrap_or_default()
     }
 
     /// The worker that is left.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,18 +36,16 @@ impl Worker {
     }
 
     fn try_start(number: u32, stage: &Stage) -> Result<Worker, anyhow::Error> {
-        let dir = tempfile::Builder::new().prefix(&format!("sekali-demo-worker-{number}-")).tempdir()?;
+        // The configuration holds a password.
+        let private = std::fs::Permissions::from_mode(0o700);
+        let prefix = format!("sekali-demo-worker-{number}-");
+        let dir = tempfile::Builder::new().prefix(&prefix).permissions(private).tempdir()?;
         let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         std::fs::write(config_file(dir.path()), stage.settings(admin))?;
-        let command: [OsString; 4] = [
-            std::env::current_exe()?.into(),
-            "demo-worker".into(),
-            "--config".into(),
-            config_file(dir.path()).into(),
-        ];
+        let command: [OsString; 4] =
+            [std::env::current_exe()?.into(), "demo-worker".into(), "--config".into(), config_file(dir.path()).into()];
         let log = dir.path().join("log");
-        let start =
-            Start { command: &command, log: &log, dir: dir.path(), user: None, on_orphaned: Signal::SIGKILL };
+        let start = Start { command: &command, log: &log, dir: dir.path(), user: None, on_orphaned: Signal::SIGKILL };
         Ok(Worker { number, admin, process: start.spawn()?, dir })
     }
 

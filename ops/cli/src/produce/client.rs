@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rdkafka::ClientContext;
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, FutureProducer, Producer, ProducerContext};
+use rdkafka::{ClientConfig, ClientContext};
 use sekali_producer::config::KafkaSection;
 use sekali_producer::{KafkaCauses, OutboundRecord, client_context, explain};
 
@@ -27,8 +27,13 @@ const IN_FLIGHT_MAX: u32 = 100_000;
 /// Callbacks are served after so many records.
 const RECORDS_BETWEEN_POLLS: u64 = 512;
 const POLL: Duration = Duration::from_millis(20);
-/// What a record takes beside key, payload and headers.
+/// What a record and its batch take beside key, payload and headers.
 const FRAME_BYTES: usize = 128;
+/// librdkafka's defaults.
+const CLIENT_BYTES_MAX: usize = 1_000_000;
+const BATCH_BYTES_MAX: usize = 1_000_000;
+/// Of a topic whose settings this login may not see.
+const TOPIC_BYTES_MAX: usize = 1 << 30;
 
 pub(super) struct Client {
     producer: BaseProducer<Answers>,
@@ -103,21 +108,16 @@ impl Client {
             config.set("compression.type", "lz4");
         }
         let causes = KafkaCauses::new();
+        let of_topic = topic_bytes_max(&config, &causes, topic).await?;
+        let of_client = section.properties.get("message.max.bytes").and_then(|it| it.parse().ok());
+        let bytes_max = of_client.unwrap_or(CLIENT_BYTES_MAX).min(of_topic);
+        // The limit of a topic is that of a batch, which would otherwise grow beyond it.
+        let of_batch = section.properties.get("batch.size").and_then(|it| it.parse().ok()).unwrap_or(BATCH_BYTES_MAX);
+        config.set("batch.size", of_batch.min(bytes_max).saturating_sub(FRAME_BYTES).max(1).to_string());
         let tally = Arc::new(Tally::default());
         let answers = Answers { tally: tally.clone(), causes: causes.clone() };
-        let producer: BaseProducer<Answers> =
-            config.create_with_context(answers).map_err(|error| explain(&error, &causes))?;
-        let admin: AdminClient<KafkaCauses> =
-            config.create_with_context(causes.clone()).map_err(|error| explain(&error, &causes))?;
-        let name = topic.to_owned();
-        let (producer, causes) = tokio::task::spawn_blocking(move || {
-            find_topic(&producer, &causes, &name).map(|()| (producer, causes))
-        })
-        .await
-        .map_err(|error| Failure::error(format!("wait for kafka: {error}")))??;
-        let of_topic = topic_bytes_max(&admin, topic).await.map_err(|error| explain(&error, &causes))?;
-        let of_client = section.properties.get("message.max.bytes").and_then(|it| it.parse().ok()).unwrap_or(1_000_000);
-        Ok(Client { producer, tally, causes, topic: topic.to_owned(), bytes_max: of_client.min(of_topic) })
+        let producer = config.create_with_context(answers).map_err(|error| explain(&error, &causes))?;
+        Ok(Client { producer, tally, causes, topic: topic.to_owned(), bytes_max })
     }
 
     /// Largest record that the topic takes.
@@ -153,7 +153,7 @@ impl Client {
                 Err((error, _)) => return Err(self.refused_at(line, &error)),
             }
         }
-        if self.tally.handed_over.fetch_add(1, Ordering::Relaxed) % RECORDS_BETWEEN_POLLS == 0 {
+        if self.tally.handed_over.fetch_add(1, Ordering::Relaxed).is_multiple_of(RECORDS_BETWEEN_POLLS) {
             self.producer.poll(Duration::ZERO);
         }
         self.refusal()
@@ -171,8 +171,8 @@ impl Client {
             return Ok(());
         }
         Err(Failure::error(format!(
-            "{missing} records have no answer from kafka after {} s and may or may not be there; send them again: their \
-             idempotency keys are the same",
+            "{missing} records have no answer from kafka after {} s and may or may not be there; send them again: \
+             their idempotency keys are the same",
             DELIVERY_TIMEOUT.as_secs()
         )))
     }
@@ -205,11 +205,31 @@ impl Client {
     }
 }
 
-fn find_topic(producer: &BaseProducer<Answers>, causes: &KafkaCauses, topic: &str) -> Result<(), Failure> {
+/// Largest batch that the topic takes. Waits until a broker answers.
+async fn topic_bytes_max(config: &ClientConfig, causes: &KafkaCauses, topic: &str) -> Result<usize, Failure> {
+    // Asked for metadata, because the admin client does not serve the error callback.
+    let probe: FutureProducer<KafkaCauses> =
+        config.create_with_context(causes.clone()).map_err(|error| explain(&error, causes))?;
+    let (name, shared) = (topic.to_owned(), causes.clone());
+    tokio::task::spawn_blocking(move || find_topic(&probe, &shared, &name))
+        .await
+        .map_err(|error| Failure::error(format!("wait for kafka: {error}")))??;
+    let admin: AdminClient<KafkaCauses> =
+        config.create_with_context(causes.clone()).map_err(|error| explain(&error, causes))?;
+    let options = AdminOptions::new().request_timeout(Some(REQUEST_TIMEOUT));
+    let resource = [ResourceSpecifier::Topic(topic)];
+    let described = admin.describe_configs(&resource, &options).await.map_err(|error| explain(&error, causes))?;
+    // Who may write a topic need not be allowed to look at its settings: then the broker is the one to refuse.
+    let described = described.into_iter().find_map(Result::ok);
+    let limit = described.and_then(|it| it.get("max.message.bytes")?.value.as_ref()?.parse().ok());
+    Ok(limit.unwrap_or(TOPIC_BYTES_MAX))
+}
+
+fn find_topic(probe: &FutureProducer<KafkaCauses>, causes: &KafkaCauses, topic: &str) -> Result<(), Failure> {
     let deadline = Instant::now() + CONNECT_TIMEOUT;
     loop {
         // All topics: asking for one could create it.
-        match producer.client().fetch_metadata(None, CONNECT_STEP) {
+        match probe.client().fetch_metadata(None, CONNECT_STEP) {
             Ok(metadata) if metadata.topics().iter().any(|it| it.name() == topic && it.error().is_none()) => {
                 return Ok(());
             }
@@ -218,21 +238,11 @@ fn find_topic(producer: &BaseProducer<Answers>, causes: &KafkaCauses, topic: &st
                     "topic {topic} does not exist: create it with `sekali topics apply`, or correct --topic"
                 )));
             }
-            Err(error) => {
-                producer.poll(POLL);
-                if deadline <= Instant::now() || causes.is_login_refused() {
-                    return Err(explain(&error, causes).into());
-                }
+            Err(error) if deadline <= Instant::now() || causes.is_login_refused() => {
+                return Err(explain(&error, causes).into());
             }
+            // It may fail at once, without waiting for its timeout.
+            Err(_) => std::thread::sleep(POLL),
         }
     }
-}
-
-async fn topic_bytes_max(admin: &AdminClient<KafkaCauses>, topic: &str) -> Result<usize, KafkaError> {
-    let options = AdminOptions::new().request_timeout(Some(REQUEST_TIMEOUT));
-    let described = admin.describe_configs(&[ResourceSpecifier::Topic(topic)], &options).await?;
-    // Who may write a topic need not be allowed to look at its settings: then the broker is the one to refuse.
-    let resource = described.into_iter().find_map(Result::ok);
-    let limit = resource.and_then(|it| it.get("max.message.bytes")?.value.as_ref()?.parse().ok());
-    Ok(limit.unwrap_or(usize::MAX - 2))
 }

@@ -58,7 +58,9 @@ impl fmt::Display for BadLine {
             BadLine::WrongType(field) => write!(f, "field \"{field}\" is neither a string nor a number"),
             BadLine::Empty(field) => write!(f, "field \"{field}\" is empty"),
             BadLine::Unusable(why) => f.write_str(why),
-            BadLine::TooLong { bytes_max } => write!(f, "is too large: a record may have {bytes_max} bytes; raise max.message.bytes of the topic"),
+            BadLine::TooLong { bytes_max } => {
+                write!(f, "is too large: a record may have {bytes_max} bytes; raise max.message.bytes of the topic")
+            }
         }
     }
 }

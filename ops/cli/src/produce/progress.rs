@@ -31,7 +31,7 @@ impl Progress {
 
     /// Notes how much of the file was read, and how many lines.
     pub(super) fn at(&self, bytes: u64, lines: u64) {
-        if lines % LINES_BETWEEN != 0 || self.bar.is_hidden() {
+        if !lines.is_multiple_of(LINES_BETWEEN) || self.bar.is_hidden() {
             return;
         }
         let rate = lines as f64 / self.bar.elapsed().as_secs_f64().max(0.001);

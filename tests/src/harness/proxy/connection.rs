@@ -31,6 +31,8 @@ struct Cut {
     client: CancellationToken,
     /// From now on nothing reaches the client.
     deaf: AtomicBool,
+    /// Whether the server spoke last.
+    answered: AtomicBool,
 }
 
 struct Pump<'a> {
@@ -44,7 +46,7 @@ pub(super) async fn serve(client: TcpStream, server: TcpStream, shared: &Shared,
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     Shared::count(&shared.counters.connections, 1);
     Shared::count(&shared.counters.open, 1);
-    let cut = Cut { client: token.child_token(), all: token, deaf: AtomicBool::new(false) };
+    let cut = Cut { client: token.child_token(), all: token, deaf: AtomicBool::new(false), answered: AtomicBool::new(true) };
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     let request = Pump { direction: Direction::ToServer, shared, cut: &cut };
@@ -130,6 +132,10 @@ impl Pump<'_> {
     }
 
     async fn forward(&self, to: &mut OwnedWriteHalf, chunk: &[u8]) -> io::Result<()> {
+        let to_client = self.direction == Direction::ToClient;
+        if self.cut.answered.swap(to_client, Ordering::SeqCst) && !to_client {
+            Shared::count(&self.shared.counters.turns, 1);
+        }
         to.write_all(chunk).await?;
         Shared::count(&self.shared.counters.bytes[self.direction.index()], chunk.len() as u64);
         Ok(())

