@@ -22,7 +22,7 @@ demo: ## run the main job on an embedded Kafka and a throw-away PostgreSQL; ARGS
 	$(CARGO) build --bin sekali --bin sekali-worker
 	target/debug/sekali demo $(ARGS)
 
-test: ## run every test against a real Kafka and PostgreSQL; SEKALI_TEST_ARGS goes to cargo test
+test: ## run every test against a real Kafka and PostgreSQL; SEKALI_TEST_ARGS="-p sekali-tests --test it -- NAME" runs some
 	@scripts/setup.sh all
 	@scripts/test.sh
 

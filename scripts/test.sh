@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds everything, starts one Kafka and one PostgreSQL around the whole suite, runs it, and says what did not run.
-# SEKALI_TEST_ARGS goes to cargo test, for instance "--test it -- harness".
+# SEKALI_TEST_ARGS chooses other tests than all, for instance "-p sekali-tests --test it -- harness::".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,9 +10,9 @@ skips=$target/test-skips.txt
 cargo build --workspace --bins
 rm -f "$skips"
 
-read -r -a arguments <<< "${SEKALI_TEST_ARGS:-}"
+read -r -a arguments <<< "${SEKALI_TEST_ARGS:---workspace}"
 status=0
-"$target/debug/sekali-test-servers" run cargo test --workspace --no-fail-fast "${arguments[@]}" || status=$?
+"$target/debug/sekali-test-servers" run cargo test --no-fail-fast "${arguments[@]}" || status=$?
 
 if [ -s "$skips" ]; then
     echo "$(wc -l < "$skips") skipped:"

@@ -63,7 +63,11 @@ impl<'a> Batch<'a> {
 
     /// Sorts the items by what they met: to handle, to pass over, to bury at once.
     pub(crate) fn settle(&self, arrivals: &[Arrival], on_key_reuse: OnKeyReuse) -> Settled<'a> {
-        let mut settled = Settled { items: self.items, messages: Vec::with_capacity(arrivals.len()), plans: Vec::with_capacity(self.items.len()) };
+        let mut settled = Settled {
+            items: self.items,
+            messages: Vec::with_capacity(arrivals.len()),
+            plans: Vec::with_capacity(self.items.len()),
+        };
         let mut arrivals = arrivals.iter();
         for item in self.items {
             let plan = match &item.record.message {

@@ -12,4 +12,6 @@ pub mod retry;
 pub mod verdict;
 
 pub use assignment::Core;
-pub use event::{Action, Epoch, Event, Item, LaneId, Limits, Offset, Outcome, Partition, PauseReason, Record, Timestamp};
+pub use event::{
+    Action, Epoch, Event, Item, LaneId, Limits, Offset, Outcome, Partition, PauseReason, Record, Timestamp,
+};

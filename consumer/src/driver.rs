@@ -52,7 +52,8 @@ impl Driver {
         loop {
             self.metrics.driven();
             let now = self.clock.now();
-            let wait = self.core.next_deadline(now).map_or(TURN_MAX, |it| Duration::from_millis(it.0 - now.0).min(TURN_MAX));
+            let wait =
+                self.core.next_deadline(now).map_or(TURN_MAX, |it| Duration::from_millis(it.0 - now.0).min(TURN_MAX));
             let turn = tokio::select! {
                 biased;
                 Some(result) = self.results.recv() => self.step(result),
@@ -126,7 +127,9 @@ impl Driver {
                 Turn::On
             }
             Polled::Committed(Ok(positions)) => {
-                self.progress.note(positions.iter().map(|(it, offset)| (self.routes.name(it.topic).clone(), it.number, *offset)));
+                self.progress.note(
+                    positions.iter().map(|(it, offset)| (self.routes.name(it.topic).clone(), it.number, *offset)),
+                );
                 self.step(Event::Committed(positions))
             }
             // The positions stay uncommitted, so that the next beat tries again.
@@ -233,7 +236,9 @@ impl Driver {
             metrics::level(&metrics::PAUSED, &[("topic", topic)]).set(count as f64);
         }
         metrics::INFLIGHT.level(&[]).set(self.core.in_flight() as f64);
-        metrics::LAST_POLL.level(&[]).set(self.metrics.polled_at_ms.load(std::sync::atomic::Ordering::Relaxed) as f64 / 1000.0);
+        metrics::LAST_POLL
+            .level(&[])
+            .set(self.metrics.polled_at_ms.load(std::sync::atomic::Ordering::Relaxed) as f64 / 1000.0);
         self.status.interruptions(self.core.interruptions());
     }
 

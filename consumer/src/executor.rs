@@ -18,10 +18,10 @@ use crate::core::retry::{Decision, RetryPolicy};
 use crate::core::{Event, Item, LaneId, Outcome};
 use crate::failure::FailureClass;
 use crate::incoming::Incoming;
+use crate::metrics::Metrics;
 use crate::postgres::decision::{self, Failed, Guard};
 use crate::postgres::inbox;
 use crate::routes::Routes;
-use crate::metrics::Metrics;
 use crate::{Failure, Handler, Reply, Transaction};
 
 /// What all executors of a process share.
@@ -61,7 +61,11 @@ impl<H: Handler> Executor<H> {
     }
 
     /// Works until the sender of orders is gone.
-    pub(crate) async fn run(mut self, mut orders: mpsc::Receiver<Work>, results: mpsc::UnboundedSender<Event<Incoming>>) {
+    pub(crate) async fn run(
+        mut self,
+        mut orders: mpsc::Receiver<Work>,
+        results: mpsc::UnboundedSender<Event<Incoming>>,
+    ) {
         while let Some(work) = orders.recv().await {
             let (outcome, items) = match work {
                 Work::Run(items) => self.run_batch(items).await,
@@ -165,11 +169,13 @@ impl<H: Handler> Executor<H> {
         let shared = self.shared.clone();
         let client = self.client.as_ref().ok_or_else(disconnected)?;
         let incoming = &item.record.message;
-        let guard = if item.partition.retry { Guard::Retrying(incoming.attempt()) } else { Guard::NoRow(incoming.key()) };
+        let guard =
+            if item.partition.retry { Guard::Retrying(incoming.attempt()) } else { Guard::NoRow(incoming.key()) };
         let failed = [Failed { incoming, guard, decision, error: failure.info() }];
         let work = async {
             client.batch_execute("BEGIN").await?;
-            let taken = decision::write(client, shared.consumer_id, &shared.routes, shared.clock.now_ms(), &failed).await?;
+            let taken =
+                decision::write(client, shared.consumer_id, &shared.routes, shared.clock.now_ms(), &failed).await?;
             seal_and_commit(client).await?;
             Ok::<bool, Failure>(taken[0])
         };

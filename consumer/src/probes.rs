@@ -121,7 +121,8 @@ pub(crate) async fn serve(
     stop: CancellationToken,
 ) -> Result<impl Future<Output = ()> + Send + 'static, Error> {
     let listener = TcpListener::bind(listen).await.map_err(|error| {
-        Error::new(ErrorKind::System, format!("open the admin port {listen} (set admin.listen to another one)")).because(error)
+        Error::new(ErrorKind::System, format!("open the admin port {listen} (set admin.listen to another one)"))
+            .because(error)
     })?;
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, "admin port open");

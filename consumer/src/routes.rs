@@ -38,9 +38,17 @@ impl Routes {
         for (source, it) in topics.topics.iter().enumerate() {
             let name: Arc<str> = it.source.as_str().into();
             let of_delay = |delay| it.retry.iter().find(|(of, _)| of == delay).map(|(_, name)| name.clone());
-            sources.push(Source { name: name.clone(), tiers: delays.iter().filter_map(of_delay).collect(), dlq: it.dlq.clone() });
+            sources.push(Source {
+                name: name.clone(),
+                tiers: delays.iter().filter_map(of_delay).collect(),
+                dlq: it.dlq.clone(),
+            });
             subscribed.push(Subscribed { name, retry: false, source });
-            retries.extend(it.retry.iter().map(|(_, name)| Subscribed { name: name.as_str().into(), retry: true, source }));
+            retries.extend(it.retry.iter().map(|(_, name)| Subscribed {
+                name: name.as_str().into(),
+                retry: true,
+                source,
+            }));
         }
         subscribed.extend(retries);
         let by_name = subscribed.iter().enumerate().map(|(index, it)| (it.name.clone(), index)).collect();

@@ -42,15 +42,17 @@ impl<H: Handler> Consumer<H> {
     /// One sentence with the remedy: an unreachable server, a refused login, missing tables or topics, a configuration
     /// that does not fit together.
     pub async fn connect(config: Config, handler: H) -> Result<Consumer<H>, Error> {
-        let topics = config.group_topics().map_err(|error| {
-            Error::new(ErrorKind::Config, "name the topics of the group").because(error)
-        })?;
+        let topics = config
+            .group_topics()
+            .map_err(|error| Error::new(ErrorKind::Config, "name the topics of the group").because(error))?;
         let routes = Arc::new(Routes::new(&config.consumer.group, &topics, &config.retry.delays));
         let pool = config.postgres.pool("sekali-consumer")?;
         let client = admin::connect(&pool).await?;
         admin::require_schema(&**client).await?;
         let name = config.consumer_name();
-        let failed = |doing: &str, error: &tokio_postgres::Error| Error::new(ErrorKind::Postgres, doing).because(SqlError::of(error));
+        let failed = |doing: &str, error: &tokio_postgres::Error| {
+            Error::new(ErrorKind::Postgres, doing).because(SqlError::of(error))
+        };
         let consumer_id = inbox::consumer_id(&client, name).await.map_err(|it| failed("register the consumer", &it))?;
         let now_ms = clock::database_ms(&client).await.map_err(|it| failed("read the database's clock", &it))?;
         drop(client);
@@ -90,8 +92,13 @@ impl<H: Handler> Consumer<H> {
         if let Some(relay) = relay {
             helpers.spawn(relay.run(stop.clone()));
         }
-        let housekeeping =
-            Housekeeping::new(self.pool.clone(), self.consumer_id, self.routes.clone(), self.clock.clone(), status.clone());
+        let housekeeping = Housekeeping::new(
+            self.pool.clone(),
+            self.consumer_id,
+            self.routes.clone(),
+            self.clock.clone(),
+            status.clone(),
+        );
         let progress = housekeeping.progress();
         helpers.spawn(housekeeping.run(stop.clone()));
 
@@ -128,7 +135,18 @@ impl<H: Handler> Consumer<H> {
         }
         drop(results_in);
         let core = Core::new(policy, limits, rand_seed());
-        let driver = Driver { core, link, lanes, results, routes: self.routes, clock: self.clock, metrics, status, progress, drain: section.drain_timeout };
+        let driver = Driver {
+            core,
+            link,
+            lanes,
+            results,
+            routes: self.routes,
+            clock: self.clock,
+            metrics,
+            status,
+            progress,
+            drain: section.drain_timeout,
+        };
         let ended = driver.run(shutdown).await;
         executors.close();
         // A handler that ignores the drain timeout is left behind; its transaction never commits.
@@ -174,7 +192,8 @@ async fn require_topics(config: &Config, routes: &Arc<Routes>) -> Result<(), Err
         let subscribed = routes.subscribed().iter().map(|it| &*it.name);
         let missing: Vec<&str> = subscribed.chain(routes.dlqs()).filter(|it| !exists(it)).collect();
         for source in routes.source_names() {
-            let partitions = metadata.topics().iter().find(|it| it.name() == &**source).map_or(0, |it| it.partitions().len());
+            let partitions =
+                metadata.topics().iter().find(|it| it.name() == &**source).map_or(0, |it| it.partitions().len());
             crate::metrics::level(&crate::metrics::TOPIC_PARTITIONS, &[("topic", source)]).set(partitions as f64);
         }
         if missing.is_empty() {

@@ -33,7 +33,11 @@ impl<'a> Transaction<'a> {
     ///
     /// # Errors
     /// As [`tokio_postgres::Client::execute`].
-    pub async fn execute_cached(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<u64, tokio_postgres::Error> {
+    pub async fn execute_cached(
+        &self,
+        sql: &str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<u64, tokio_postgres::Error> {
         let statement = self.client.prepare_cached(sql).await?;
         self.client.execute(&statement, values).await
     }
@@ -62,7 +66,11 @@ impl<'a> Transaction<'a> {
     ) -> Result<Result<T, E>, tokio_postgres::Error> {
         self.client.batch_execute("SAVEPOINT sekali").await?;
         let result = work.await;
-        let end = if result.is_ok() { "RELEASE SAVEPOINT sekali" } else { "ROLLBACK TO SAVEPOINT sekali; RELEASE SAVEPOINT sekali" };
+        let end = if result.is_ok() {
+            "RELEASE SAVEPOINT sekali"
+        } else {
+            "ROLLBACK TO SAVEPOINT sekali; RELEASE SAVEPOINT sekali"
+        };
         self.client.batch_execute(end).await?;
         Ok(result)
     }

@@ -59,7 +59,7 @@ impl Relay {
             // What is in the outbox is tried until the broker answers; giving up on one record while the next one of its
             // key goes through would break their order. For the same reason a refused batch stops the producer.
             .set("message.timeout.ms", "0")
-            .set("enable.gapless.guarantee", "false")
+            .set("enable.gapless.guarantee", "true")
             // The relay has its own patience with missing topics.
             .set("topic.metadata.propagation.max.ms", "2000");
         kafka.create_native_config().map_err(|error| crate::explain(&error, &crate::KafkaCauses::new()))?;

@@ -11,7 +11,10 @@ fn odd(id: &str, script: &str, key: Option<&'static [u8]>, payload: Option<&'sta
     let headers = vec![
         ("idempotency-key".to_owned(), Some(Bytes::copy_from_slice(id.as_bytes()))),
         (SCRIPT.to_owned(), Some(Bytes::copy_from_slice(script.as_bytes()))),
-        ("traceparent".to_owned(), Some(Bytes::from_static(b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))),
+        (
+            "traceparent".to_owned(),
+            Some(Bytes::from_static(b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")),
+        ),
         ("null".to_owned(), None),
         (String::new(), Some(Bytes::from_static(&[0xC3, 0x28, 0]))),
         ("twice".to_owned(), Some(Bytes::from_static(b"1"))),

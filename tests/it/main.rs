@@ -1,11 +1,15 @@
 //! The integration tests: one program, so that its tests share one broker and one database server.
+// clippy.toml allows it in test functions; this, in the functions that they share.
+#![allow(clippy::unwrap_used)]
 
 mod cli;
-mod example;
-mod harness;
 mod counts;
 mod dead_letter;
+mod example;
+mod harness;
 mod outcomes;
+mod rebalance;
 mod relay;
 mod retry;
 mod stock;
+mod trouble;

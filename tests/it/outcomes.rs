@@ -45,7 +45,11 @@ async fn ends_as(name: &str, special: Outgoing, id: &str, expected: End) {
         End::Dead { reason, class, attempts } => {
             assert_eq!((special, dead.len(), on_topic), (0, 1, 1), "{name}: {dead:?}");
             let (_, found_reason, found_class, found_attempts) = &dead[0];
-            assert_eq!((found_reason.as_str(), found_class.as_str(), *found_attempts), (reason, class, attempts), "{name}");
+            assert_eq!(
+                (found_reason.as_str(), found_class.as_str(), *found_attempts),
+                (reason, class, attempts),
+                "{name}"
+            );
         }
     }
     assert_eq!(group.kafka.committed_offsets(group.name(), &group.topic).await[&0], 1 + GOOD as i64, "{name}");
@@ -119,7 +123,8 @@ async fn a_duplicate_takes_effect_once_wherever_it_comes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_cancelled_by_shutdown_is_not_committed_and_burns_no_attempt() {
-    let group = Group::new("cancelled", 1, |config| config.consumer.drain_timeout = std::time::Duration::from_secs(1)).await;
+    let group =
+        Group::new("cancelled", 1, |config| config.consumer.drain_timeout = std::time::Duration::from_secs(1)).await;
     group.produce([scripted("k", "hangs", "hang")]).await;
     let handler = Scripted::default();
     let member = group.start(handler.clone()).await;

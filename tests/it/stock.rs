@@ -97,11 +97,15 @@ async fn watch_offsets(
             if to < from {
                 return Err(format!("the committed offset of partition {partition} went back from {from} to {to}"));
             }
-            let passed: Vec<Uuid> = keys[from..to.min(keys.len())].iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+            let passed: Vec<Uuid> =
+                keys[from..to.min(keys.len())].iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
             let sql = "SELECT count(*) FROM sekali.inbox WHERE key = ANY($1)";
             let decided: i64 = client.query_one(sql, &[&passed]).await.map_err(|error| error.to_string())?.get(0);
             if decided as usize != passed.len() {
-                return Err(format!("offset {committed} of partition {partition} passes {} undecided records", passed.len() - decided as usize));
+                return Err(format!(
+                    "offset {committed} of partition {partition} passes {} undecided records",
+                    passed.len() - decided as usize
+                ));
             }
         }
         samples.fetch_add(1, Ordering::Relaxed);

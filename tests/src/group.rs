@@ -111,7 +111,11 @@ impl Group {
             for topic in std::iter::once(&self.topic).chain(&self.retry_topics()) {
                 lag.insert(topic.clone(), self.kafka.lag(self.name(), topic).await);
             }
-            if pending == 0 && lag.values().all(|it| *it == 0) { Ok(()) } else { Err(format!("outbox {pending}, lag {lag:?}")) }
+            if pending == 0 && lag.values().all(|it| *it == 0) {
+                Ok(())
+            } else {
+                Err(format!("outbox {pending}, lag {lag:?}"))
+            }
         })
         .await;
     }
@@ -130,13 +134,15 @@ impl Group {
     /// The effects: key text to how often.
     pub async fn effects(&self) -> BTreeMap<String, i64> {
         let client = self.database.connect().await;
-        let rows = client.query("SELECT key_text, count(*) FROM effect GROUP BY 1", &[]).await.expect("the ledger is there");
+        let rows =
+            client.query("SELECT key_text, count(*) FROM effect GROUP BY 1", &[]).await.expect("the ledger is there");
         rows.iter().map(|it| (it.get(0), it.get(1))).collect()
     }
 
     /// The dead letters: key text (or `-`), reason, class, attempts.
     pub async fn dead_letters(&self) -> Vec<(String, String, String, i16)> {
-        const SQL: &str = "SELECT coalesce(key_text, '-'), reason, class, attempts FROM sekali.dead_letter ORDER BY 1, 2";
+        const SQL: &str =
+            "SELECT coalesce(key_text, '-'), reason, class, attempts FROM sekali.dead_letter ORDER BY 1, 2";
         let rows = self.database.connect().await.query(SQL, &[]).await.expect("the table is there");
         rows.iter().map(|it| (it.get(0), it.get(1), it.get(2), it.get(3))).collect()
     }

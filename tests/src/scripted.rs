@@ -62,7 +62,9 @@ impl Scripted {
             "permanent" => return Err(Failure::permanent("scripted ünd dead \u{0}")),
             "panic" if still_fails => panic!("scripted"),
             "hang" if still_fails => std::future::pending().await,
-            "contended" if self.seen(message.idempotency_key().as_str()).len() <= number as usize => return Err(Failure::contended("scripted")),
+            "contended" if self.seen(message.idempotency_key().as_str()).len() <= number as usize => {
+                return Err(Failure::contended("scripted"));
+            }
             "reject" if still_fails => return Ok(Reply::rejected(Failure::transient("scripted"))),
             "reject-permanent" => return Ok(Reply::rejected(Failure::permanent("scripted"))),
             "swallow" if still_fails => {
@@ -75,12 +77,17 @@ impl Scripted {
             _ => {}
         }
         record(message, tx).await?;
-        Ok(if verb == "result" { Reply::stored(serde_json::json!({"attempt": message.attempt()})) } else { Reply::done() })
+        Ok(if verb == "result" {
+            Reply::stored(serde_json::json!({"attempt": message.attempt()}))
+        } else {
+            Reply::done()
+        })
     }
 }
 
 async fn record(message: &Message, tx: &Transaction<'_>) -> Result<(), Failure> {
-    const INSERT: &str = "INSERT INTO effect (key, key_text, attempt, partition, \"offset\") VALUES ($1, $2, $3, $4, $5)";
+    const INSERT: &str =
+        "INSERT INTO effect (key, key_text, attempt, partition, \"offset\") VALUES ($1, $2, $3, $4, $5)";
     let key: Uuid = message.idempotency_key().uuid();
     let origin = message.origin();
     let attempt = i32::try_from(message.attempt()).map_err(Failure::permanent)?;
@@ -108,6 +115,8 @@ impl Handler for Scripted {
 impl Scripted {
     fn note(&self, message: &Message) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.entry(message.idempotency_key().as_str().to_owned()).or_default().push((message.attempt(), Instant::now()));
+        seen.entry(message.idempotency_key().as_str().to_owned())
+            .or_default()
+            .push((message.attempt(), Instant::now()));
     }
 }

@@ -296,7 +296,8 @@ impl<M> Core<M> {
             return;
         }
         // Paused at the share, resumed at half of it, so that a partition does not flutter.
-        let share = (self.limits.buffered_max / self.owned.len().max(1)).max(BUFFERED_MIN.min(self.limits.buffered_max));
+        let share =
+            (self.limits.buffered_max / self.owned.len().max(1)).max(BUFFERED_MIN.min(self.limits.buffered_max));
         for (&partition, owned) in self.owned.iter_mut().filter(|(_, it)| !it.leaving) {
             let not_due = owned.ready_at().is_some_and(|it| now < it);
             let wanted = match owned.paused {

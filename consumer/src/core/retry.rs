@@ -52,14 +52,8 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Reason; 6] = [
-        Reason::Exhausted,
-        Reason::Permanent,
-        Reason::Invalid,
-        Reason::Orphan,
-        Reason::KeyReuse,
-        Reason::Contended,
-    ];
+    pub const ALL: [Reason; 6] =
+        [Reason::Exhausted, Reason::Permanent, Reason::Invalid, Reason::Orphan, Reason::KeyReuse, Reason::Contended];
 
     /// Word for tables, labels and headers.
     pub fn as_str(self) -> &'static str {

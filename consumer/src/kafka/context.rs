@@ -58,7 +58,11 @@ impl Context {
     pub(crate) fn to_list(&self, positions: &[(Partition, Offset)]) -> TopicPartitionList {
         let mut list = TopicPartitionList::with_capacity(positions.len());
         for (partition, offset) in positions {
-            let added = list.add_partition_offset(self.routes.name(partition.topic), partition.number, KafkaOffset::Offset(*offset));
+            let added = list.add_partition_offset(
+                self.routes.name(partition.topic),
+                partition.number,
+                KafkaOffset::Offset(*offset),
+            );
             if let Err(error) = added {
                 tracing::error!(%error, "a position was refused by the client");
             }

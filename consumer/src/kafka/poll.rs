@@ -70,8 +70,7 @@ impl Poller {
         consumer.subscribe(&topics).map_err(|error| explain(&error, &causes))?;
         let poller = Poller { consumer, reader, paused: BTreeMap::new(), full_since: None };
         let spawned = std::thread::Builder::new().name("sekali-poll".to_owned()).spawn(move || poller.run());
-        let thread = spawned
-            .map_err(|error| Error::new(ErrorKind::System, "start the poll thread").because(error))?;
+        let thread = spawned.map_err(|error| Error::new(ErrorKind::System, "start the poll thread").because(error))?;
         Ok(Link { polled, commands, thread })
     }
 
@@ -98,7 +97,8 @@ impl Poller {
 
     /// Carries out what the driver ordered; false when the loop must end.
     fn take_commands(&mut self) -> bool {
-        let deferred = std::mem::take(&mut *self.consumer.context().deferred.lock().unwrap_or_else(PoisonError::into_inner));
+        let deferred =
+            std::mem::take(&mut *self.consumer.context().deferred.lock().unwrap_or_else(PoisonError::into_inner));
         for command in deferred {
             self.obey(command);
         }
@@ -199,7 +199,8 @@ impl Poller {
             }
             wait = Duration::ZERO;
         }
-        let given_up = std::mem::take(&mut *self.consumer.context().given_up.lock().unwrap_or_else(PoisonError::into_inner));
+        let given_up =
+            std::mem::take(&mut *self.consumer.context().given_up.lock().unwrap_or_else(PoisonError::into_inner));
         // Pauses end with the assignment.
         self.paused.retain(|it, _| !given_up.contains(it));
         if !self.paused.values().any(|(_, told)| !told) {

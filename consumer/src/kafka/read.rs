@@ -51,7 +51,12 @@ impl Chunk {
         // The client library panics on a header name that is not UTF-8.
         let headers = catch_unwind(AssertUnwindSafe(|| {
             let headers = message.headers()?;
-            Some((0..headers.count()).map(|it| headers.get(it)).map(|it| Header { name: it.key, value: it.value }).collect())
+            Some(
+                (0..headers.count())
+                    .map(|it| headers.get(it))
+                    .map(|it| Header { name: it.key, value: it.value })
+                    .collect(),
+            )
         }));
         let (headers_readable, headers): (bool, Vec<Header<'_>>) = match headers {
             Ok(headers) => (true, headers.unwrap_or_default()),
@@ -138,9 +143,8 @@ impl Reader {
             return Some(Ok(own()));
         }
         let origin = sekali_schemas::control::Control::read(&record.headers).map(|it| it.origin);
-        Some(Ok(origin.map_or_else(
-            |_| own(),
-            |it| IdempotencyKey::from_coordinates(&it.topic, it.partition, it.offset),
-        )))
+        Some(Ok(
+            origin.map_or_else(|_| own(), |it| IdempotencyKey::from_coordinates(&it.topic, it.partition, it.offset))
+        ))
     }
 }

@@ -50,7 +50,8 @@ impl Metrics {
         }
         gauge!(super::BUILD_INFO.name, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         let topics = routes.source_names().map(|it| (it.clone(), TopicMetrics::new(it, tiers))).collect();
-        let failures = FailureClass::ALL.map(|it| (it, labelled(&super::BATCH_FAILURES, &[("error_class", it.as_str())])));
+        let failures =
+            FailureClass::ALL.map(|it| (it, labelled(&super::BATCH_FAILURES, &[("error_class", it.as_str())])));
         for class in error_classes() {
             labelled(&super::BATCH_FAILURES, &[("error_class", class)]).increment(0);
         }
@@ -71,7 +72,14 @@ impl Metrics {
     }
 
     /// A batch was committed.
-    pub(crate) fn batch_decided(&self, source: &str, items: &[Item<Incoming>], fates: &[Fate], elapsed: Duration, now_ms: i64) {
+    pub(crate) fn batch_decided(
+        &self,
+        source: &str,
+        items: &[Item<Incoming>],
+        fates: &[Fate],
+        elapsed: Duration,
+        now_ms: i64,
+    ) {
         self.commits.increment(1);
         self.batch_size.record(items.len() as f64);
         let Some(topic) = self.topic(source) else { return };
@@ -125,7 +133,9 @@ impl TopicMetrics {
                 dead_letters(topic, reason, class).increment(0);
             }
         }
-        for metric in [&super::DLQ_MESSAGES, &super::DLQ_OLDEST, &super::ASSIGNED, &super::PAUSED, &super::RETRY_OVERDUE] {
+        for metric in
+            [&super::DLQ_MESSAGES, &super::DLQ_OLDEST, &super::ASSIGNED, &super::PAUSED, &super::RETRY_OVERDUE]
+        {
             level(metric, &[("topic", name)]).set(0.0);
         }
         let outcome = |outcome| labelled(&super::PROCESSED, &[("topic", name), ("outcome", outcome)]);

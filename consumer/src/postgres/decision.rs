@@ -96,11 +96,7 @@ pub(crate) async fn write(
     Ok(taken)
 }
 
-async fn write_rows(
-    client: &ClientWrapper,
-    consumer_id: i16,
-    failed: &[Failed<'_>],
-) -> Result<HashSet<Uuid>, Failure> {
+async fn write_rows(client: &ClientWrapper, consumer_id: i16, failed: &[Failed<'_>]) -> Result<HashSet<Uuid>, Failure> {
     let mut ours = HashSet::new();
     let select = |wanted: fn(&Guard) -> bool| {
         let mut chosen: Vec<&Failed<'_>> = failed.iter().filter(|it| wanted(&it.guard)).collect();
@@ -123,7 +119,8 @@ async fn write_rows(
     let retrying = select(|it| matches!(it, Guard::Retrying(_)));
     if !retrying.is_empty() {
         let (keys, states, attempts) = columns(&retrying);
-        let expected: Vec<i16> = retrying.iter().map(|it| i16::try_from(it.incoming.attempt()).unwrap_or(i16::MAX)).collect();
+        let expected: Vec<i16> =
+            retrying.iter().map(|it| i16::try_from(it.incoming.attempt()).unwrap_or(i16::MAX)).collect();
         let statement = client.prepare_cached(UPDATE_RETRYING).await?;
         let rows = client.query(&statement, &[&consumer_id, &keys, &states, &attempts, &expected]).await?;
         ours.extend(rows.iter().map(|it| it.get::<_, Uuid>(0)));

@@ -70,7 +70,9 @@ pub(crate) async fn begin_and_claim(
     let mut arrivals = vec![Arrival::Duplicate; requests.len()];
     for (index, request) in requests.iter().enumerate() {
         arrivals[index] = match rows.get(&request.key) {
-            Some((_, true)) if first_copies.binary_search_by_key(&(request.key, index), |&it| (requests[it].key, it)).is_ok() => {
+            Some((_, true))
+                if first_copies.binary_search_by_key(&(request.key, index), |&it| (requests[it].key, it)).is_ok() =>
+            {
                 Arrival::Handle
             }
             row => arrival(request.asking, row.map(|(row, _)| *row)),
@@ -79,16 +81,11 @@ pub(crate) async fn begin_and_claim(
     Ok(arrivals)
 }
 
-async fn begin_and_lock(
-    client: &ClientWrapper,
-    consumer_id: i16,
-    requests: &[Request],
-) -> Result<Vec<Arrival>, Error> {
+async fn begin_and_lock(client: &ClientWrapper, consumer_id: i16, requests: &[Request]) -> Result<Vec<Arrival>, Error> {
     let first_copies = sorted_first_copies(requests);
     let keys: Vec<Uuid> = first_copies.iter().map(|&it| requests[it].key).collect();
     let lock = client.prepare_cached(LOCK).await?;
-    let (begun, rows) =
-        future::join(client.batch_execute("BEGIN"), client.query(&lock, &[&consumer_id, &keys])).await;
+    let (begun, rows) = future::join(client.batch_execute("BEGIN"), client.query(&lock, &[&consumer_id, &keys])).await;
     begun?;
     let mut rows: HashMap<Uuid, (Row, bool)> = rows?.iter().map(read).collect();
     let arrivals: Vec<Arrival> = requests

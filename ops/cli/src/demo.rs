@@ -44,8 +44,8 @@ const PARTITIONS: i32 = 6;
 /// by default.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// Fewer leave nothing to do for the time after the kill; of more, the mock cluster would drop some unread: it keeps 5 MB
-/// of a partition.
+/// Fewer leave nothing to do for the time after the kill; of more, the mock cluster would drop some unread: it keeps 5
+/// MB of a partition.
 const EVENTS: RangeInclusive<i64> = 1_000..=50_000;
 
 /// Options of `demo`.
@@ -159,8 +159,8 @@ async fn play(args: &DemoArgs, plan: &Plan, narration: &Narration) -> Result<(St
 
 fn say_plan(narration: &Narration, plan: &Plan) {
     narration.say(format_args!(
-        "Publishing. {} records come twice, at once or much later. {} events fail twice and then succeed, {} fail every \
-         time, {} cannot be read.",
+        "Publishing. {} records come twice, at once or much later. {} events fail twice and then succeed, {} fail \
+         every time, {} cannot be read.",
         grouped(plan.duplicates()),
         grouped(plan.count(|it| it == Kind::FailsTwice)),
         grouped(plan.count(|it| it == Kind::AlwaysFails)),

@@ -1,4 +1,5 @@
 //! The command line without any server: what it refuses, how it says so, and with which status.
+#![allow(clippy::unwrap_used)] // Also in helpers, which clippy does not count as tests.
 
 use std::fs;
 use std::net::TcpListener;

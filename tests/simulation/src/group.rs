@@ -48,7 +48,9 @@ impl Group {
             world.stats.faults += 1;
             self.fault(random, world);
         }
-        if !world.faulty && let Some((place, member)) = self.zombies.pop() {
+        if !world.faulty
+            && let Some((place, member)) = self.zombies.pop()
+        {
             self.members[member].lose(world, place);
         }
         let index = random.below(PROCESSES);
@@ -181,7 +183,9 @@ impl Group {
     pub(crate) fn describe(&self, world: &World) -> String {
         let behind: Vec<String> = partitions()
             .filter(|it| world.committed[it] != world.end(*it))
-            .map(|it| format!("{it:?} at {} of {}, owner {:?}", world.committed[&it], world.end(it), self.owners.get(&it)))
+            .map(|it| {
+                format!("{it:?} at {} of {}, owner {:?}", world.committed[&it], world.end(it), self.owners.get(&it))
+            })
             .collect();
         let members: Vec<String> = self.members.iter().map(Process::describe).collect();
         format!("behind: {behind:?}; outbox {}; {members:#?}", world.outbox.len())

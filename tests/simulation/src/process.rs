@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use sekali_consumer::core::{
-    Action, Core, Event, Item, LaneId, Limits, Offset, Outcome, Partition, Timestamp,
-};
 use sekali_consumer::core::retry::Decision;
+use sekali_consumer::core::{Action, Core, Event, Item, LaneId, Limits, Offset, Outcome, Partition, Timestamp};
 
 use super::Random;
 use super::world::{Logged, World};
@@ -145,15 +143,19 @@ impl Process {
     }
 
     /// The oldest commit reaches the broker, which takes it only for partitions that are ours; or it gets lost.
-    pub(crate) fn deliver_commit(&mut self, random: &mut Random, world: &mut World, owns: impl Fn(Partition) -> bool) -> bool {
+    pub(crate) fn deliver_commit(
+        &mut self,
+        random: &mut Random,
+        world: &mut World,
+        owns: impl Fn(Partition) -> bool,
+    ) -> bool {
         let Some(positions) = self.commits.pop_front() else { return false };
         if world.faulty && random.one_in(4) {
             world.stats.faults += 1;
             return true;
         }
         let current = |place, generation| owns(place) && self.generations.get(&place) == Some(&generation);
-        let accepted: Vec<_> =
-            positions.into_iter().filter(|it| current(it.0, it.2)).map(|it| (it.0, it.1)).collect();
+        let accepted: Vec<_> = positions.into_iter().filter(|it| current(it.0, it.2)).map(|it| (it.0, it.1)).collect();
         for &(place, offset) in &accepted {
             world.commit(place, offset);
         }
@@ -191,7 +193,8 @@ impl Process {
                 Action::Decide { lane, item, decision } => self.start(world, lane, Work::Decide(item, decision)),
                 Action::Commit(positions) => {
                     let generation = |place| self.generations.get(&place).copied().unwrap_or_default();
-                    self.commits.push_back(positions.into_iter().map(|(it, offset)| (it, offset, generation(it))).collect());
+                    self.commits
+                        .push_back(positions.into_iter().map(|(it, offset)| (it, offset, generation(it))).collect());
                 }
                 Action::Pause(place, _) => {
                     self.paused.insert(place);

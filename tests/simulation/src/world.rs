@@ -110,7 +110,15 @@ impl World {
                     _ => Behaviour::Good,
                 };
                 self.behaviours.insert(id, behaviour);
-                Logged { id, key, fingerprint: id as i64, attempt: 1, due_at: None, first_failed_at: None, sequence: sequences[key] }
+                Logged {
+                    id,
+                    key,
+                    fingerprint: id as i64,
+                    attempt: 1,
+                    due_at: None,
+                    first_failed_at: None,
+                    sequence: sequences[key],
+                }
             };
             sent.push(record);
             self.log(0, record);
@@ -155,14 +163,18 @@ impl World {
             if logged.due_at.is_some_and(|it| self.now < it) {
                 self.violated(format!("message {} ran before it was due", logged.id));
             }
-            let asking = Asking { retry: item.partition.retry, attempt: logged.attempt, fingerprint: logged.fingerprint };
+            let asking =
+                Asking { retry: item.partition.retry, attempt: logged.attempt, fingerprint: logged.fingerprint };
             match arrival(asking, self.inbox.get(&logged.id).copied()) {
                 Arrival::Duplicate => self.stats.duplicates += 1,
                 Arrival::Orphan => self.violated(format!("retry record of message {} is an orphan", logged.id)),
                 Arrival::KeyReuse => self.violated(format!("message {} met another payload", logged.id)),
                 Arrival::Handle => match self.handle(&logged) {
                     Ok(()) => {
-                        self.inbox.insert(logged.id, Row { state: State::Processed, attempt: logged.attempt, fingerprint: logged.fingerprint });
+                        self.inbox.insert(
+                            logged.id,
+                            Row { state: State::Processed, attempt: logged.attempt, fingerprint: logged.fingerprint },
+                        );
                         effects.push(logged);
                     }
                     Err((kind, true)) => {
@@ -305,11 +317,15 @@ impl World {
             let published = self.dlq.get(id).copied().unwrap_or_default();
             let (expected, dies): (&[u32], bool) = match *behaviour {
                 Behaviour::Good => (&[1], false),
-                Behaviour::FailsTimes(times, _) if times < ATTEMPTS_MAX => (&ONCE[times as usize + 1..times as usize + 2], false),
+                Behaviour::FailsTimes(times, _) if times < ATTEMPTS_MAX => {
+                    (&ONCE[times as usize + 1..times as usize + 2], false)
+                }
                 Behaviour::FailsTimes(..) | Behaviour::Poison(_) => (&[], true),
             };
             if applied != expected {
-                return Err(format!("message {id} ({behaviour:?}) took effect on attempts {applied:?}, not {expected:?}"));
+                return Err(format!(
+                    "message {id} ({behaviour:?}) took effect on attempts {applied:?}, not {expected:?}"
+                ));
             }
             if dead != u32::from(dies) || (0 < published) != dies {
                 return Err(format!("message {id} ({behaviour:?}): {dead} dead letters, {published} on the DLQ topic"));

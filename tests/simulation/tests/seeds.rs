@@ -17,7 +17,10 @@ fn every_message_takes_effect_once_or_dies_once() {
         }
     }
     // A simulation in which nothing happens proves nothing.
-    assert!(100_000 < total.faults && 10_000 < total.retried && 10_000 < total.duplicates && 10_000 < total.dead, "{total:?}");
+    assert!(
+        100_000 < total.faults && 10_000 < total.retried && 10_000 < total.duplicates && 10_000 < total.dead,
+        "{total:?}"
+    );
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::kafka::unique;
 use super::servers;
 
 /// Any number will do that no migration uses.
-const TEMPLATE_LOCK: i64 = 0x5E_CA_11_7E57;
+const TEMPLATE_LOCK: i64 = 0x005E_CA11_7E57;
 const DROP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server on which databases can be made.

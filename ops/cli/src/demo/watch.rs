@@ -111,8 +111,8 @@ impl<'a> Watch<'a> {
         let at = Instant::now();
         self.crash = Some(Crash { at, committed: committed(self.stage).await?, redelivered: None, takeover: None });
         self.narration.say(format_args!(
-            "Worker {number} is killed with SIGKILL. What it had in hand is rolled back by PostgreSQL. Nothing takes its \
-             place: after {} s without a sign of life, Kafka gives its partitions to worker {}.",
+            "Worker {number} is killed with SIGKILL. What it had in hand is rolled back by PostgreSQL. Nothing takes \
+             its place: after {} s without a sign of life, Kafka gives its partitions to worker {}.",
             SESSION_TIMEOUT.as_secs(),
             self.survivor.number
         ));

@@ -46,7 +46,8 @@ pub(super) async fn serve(client: TcpStream, server: TcpStream, shared: &Shared,
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     Shared::count(&shared.counters.connections, 1);
     Shared::count(&shared.counters.open, 1);
-    let cut = Cut { client: token.child_token(), all: token, deaf: AtomicBool::new(false), answered: AtomicBool::new(true) };
+    let cut =
+        Cut { client: token.child_token(), all: token, deaf: AtomicBool::new(false), answered: AtomicBool::new(true) };
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     let request = Pump { direction: Direction::ToServer, shared, cut: &cut };
