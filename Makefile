@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test bench bench-quick check fmt deny
+.PHONY: sim help setup build demo test bench bench-quick check fmt deny
 
 # A checkout that was never set up must say what is missing, not fail inside a build script.
 CARGO ?= cargo
@@ -35,6 +35,11 @@ bench-quick: ## the same with 50,000 events and one round
 	@scripts/setup.sh all
 	$(CARGO) build --release -p sekali-tests --bin sekali-bench
 	target/release/sekali-bench --quick $(BENCH_ARGS)
+
+sim: ## simulate the protocol around the core; SEED=n for one world, SEEDS=n for many
+	@scripts/setup.sh build
+	$(CARGO) build -p sekali-simulation
+	SEED=$(SEED) SEEDS=$(SEEDS) target/debug/sekali-sim
 
 check: ## format, lints, house rules, dependencies and their licences
 	@scripts/setup.sh build

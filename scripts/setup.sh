@@ -57,7 +57,7 @@ if [ "$scope" = all ] && [ -z "${SEKALI_TEST_KAFKA:-}" ]; then
 fi
 
 if ! command -v cargo > /dev/null; then
-    echo "cargo is missing: install Rust 1.92 or newer (https://rustup.rs), then run this again" >&2
+    echo "cargo is missing: install Rust 1.92 or newer with rustup, then run this again" >&2
     exit 1
 fi
 [ ${#missing[@]} -gt 0 ] || exit 0

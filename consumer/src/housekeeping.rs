@@ -17,7 +17,10 @@ use crate::{Error, ErrorKind, SqlError};
 
 /// Positions that Kafka confirmed and the database does not know yet.
 #[derive(Clone, Default)]
-pub(crate) struct Progress(Arc<Mutex<HashMap<(Arc<str>, i32), i64>>>);
+pub(crate) struct Progress(Arc<Mutex<Positions>>);
+
+/// Topic and partition to the next offset to read.
+type Positions = HashMap<(Arc<str>, i32), i64>;
 
 impl Progress {
     pub(crate) fn note(&self, positions: impl Iterator<Item = (Arc<str>, i32, i64)>) {
@@ -27,7 +30,7 @@ impl Progress {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Arc<str>, i32), i64>> {
+    fn lock(&self) -> MutexGuard<'_, Positions> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

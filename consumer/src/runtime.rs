@@ -7,17 +7,18 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use sekali_producer::{Error, ErrorKind, KafkaCauses, Relay, SqlError, explain};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::{self, Clock};
-use crate::config::Config;
+use crate::config::{Config, KeyFrom};
 use crate::core::retry::RetryPolicy;
-use crate::core::{Core, LaneId, Limits};
+use crate::core::{Core, Event, LaneId, Limits};
 use crate::driver::Driver;
-use crate::executor::{Executor, Shared};
-use crate::housekeeping::Housekeeping;
+use crate::executor::{Executor, Shared, Work};
+use crate::housekeeping::{Housekeeping, Progress};
+use crate::incoming::Incoming;
 use crate::kafka::{Poller, Reader, consumer_config};
 use crate::metrics::Metrics;
 use crate::postgres::inbox;
@@ -48,7 +49,7 @@ impl<H: Handler> Consumer<H> {
         let routes = Arc::new(Routes::new(&config.consumer.group, &topics, &config.retry.delays));
         let pool = config.postgres.pool("sekali-consumer")?;
         let client = admin::connect(&pool).await?;
-        admin::require_schema(&**client).await?;
+        admin::require_schema(&client).await?;
         let name = config.consumer_name();
         let failed = |doing: &str, error: &tokio_postgres::Error| {
             Error::new(ErrorKind::Postgres, doing).because(SqlError::of(error))
@@ -66,52 +67,26 @@ impl<H: Handler> Consumer<H> {
     /// # Errors
     /// The Kafka client reports a fatal error, or the admin port cannot be opened. Work in hand is drained first.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
-        let config = self.config;
-        let section = &config.consumer;
-        let policy = RetryPolicy::new(
-            config.retry.delays.clone(),
-            config.max_attempts().into(),
-            config.retry.jitter,
-            config.retry.contended_age_max,
-        );
-        let recorder = config.admin.listen.map(|_| probes::recorder(&section.group));
-        let metrics = Arc::new(Metrics::register(&self.routes, config.retry.delays.len()));
-        let status = Arc::new(Status::new(metrics.clone()));
-        let stop = CancellationToken::new();
-        let helpers = TaskTracker::new();
-
-        if let Some(listen) = config.admin.listen {
-            let serving = probes::serve(listen, recorder.flatten(), status.clone(), stop.clone()).await?;
-            helpers.spawn(serving);
-        }
-        let relay = match config.relay.embedded {
-            true => Some(Relay::new(self.pool.clone(), &config.kafka, &config.relay)?),
-            false => None,
-        };
-        let relay_wake = relay.as_ref().map(Relay::wake_handle);
-        if let Some(relay) = relay {
-            helpers.spawn(relay.run(stop.clone()));
-        }
-        let housekeeping = Housekeeping::new(
-            self.pool.clone(),
-            self.consumer_id,
-            self.routes.clone(),
-            self.clock.clone(),
-            status.clone(),
-        );
-        let progress = housekeeping.progress();
-        helpers.spawn(housekeeping.run(stop.clone()));
-
-        let handler = Arc::new(self.handler);
-        let own_key = {
-            let handler = handler.clone();
-            Box::new(move |record: &sekali_schemas::Record| handler.idempotency_key(record))
-        };
-        let reader = Arc::new(Reader { routes: self.routes.clone(), key_from: section.key_from, own_key });
-        let link = Poller::start(&consumer_config(&config)?, reader, metrics.clone(), section.drain_timeout)?;
+        let section = &self.config.consumer;
+        let recorder = self.config.admin.listen.map(|_| probes::recorder(&section.group));
+        let metrics = Arc::new(Metrics::register(&self.routes, self.config.retry.delays.len()));
         crate::metrics::MAX_POLL_INTERVAL.level(&[]).set(section.max_poll_interval.as_secs_f64());
+        let status = Arc::new(Status::new(metrics.clone()));
+        let side = Side { stop: CancellationToken::new(), running: TaskTracker::new() };
+        if let Some(listen) = self.config.admin.listen {
+            let serving = probes::serve(listen, recorder.flatten(), status.clone(), side.stop.clone()).await?;
+            side.running.spawn(serving);
+        }
+        let relay_wake = self.start_relay(&side)?;
+        let progress = self.start_housekeeping(&side, status.clone());
 
-        let shared = Arc::new(Shared {
+        let drain = section.drain_timeout;
+        let limits = limits(&self.config);
+        let policy = policy(&self.config);
+        let client = consumer_config(&self.config)?;
+        let handler = Arc::new(self.handler);
+        let link = Poller::start(&client, reader(&handler, &self.routes, section.key_from), metrics.clone(), drain)?;
+        let shared = Shared {
             handler,
             pool: self.pool,
             consumer_id: self.consumer_id,
@@ -123,41 +98,81 @@ impl<H: Handler> Consumer<H> {
             handler_timeout: section.handler_timeout,
             database_timeout: DATABASE_TIMEOUT,
             relay_wake,
-        });
-        let limits = limits(&config);
-        let (results_in, results) = mpsc::unbounded_channel();
-        let executors = TaskTracker::new();
-        let mut lanes = Vec::new();
-        for lane in (0..limits.lanes).map(LaneId) {
-            let (orders_in, orders) = mpsc::channel(1);
-            lanes.push(orders_in);
-            executors.spawn(Executor::new(lane, shared.clone()).run(orders, results_in.clone()));
-        }
-        drop(results_in);
-        let core = Core::new(policy, limits, rand_seed());
-        let driver = Driver {
-            core,
-            link,
-            lanes,
-            results,
-            routes: self.routes,
-            clock: self.clock,
-            metrics,
-            status,
-            progress,
-            drain: section.drain_timeout,
         };
+        let executors = TaskTracker::new();
+        let (lanes, results) = start_executors(&Arc::new(shared), limits.lanes, &executors);
+        let core = Core::new(policy, limits, uuid::Uuid::new_v4().as_u64_pair().0);
+        let (routes, clock) = (self.routes, self.clock);
+        let driver = Driver { core, link, lanes, results, routes, clock, metrics, status, progress, drain };
         let ended = driver.run(shutdown).await;
         executors.close();
         // A handler that ignores the drain timeout is left behind; its transaction never commits.
-        let _late = tokio::time::timeout(Duration::from_secs(1), executors.wait()).await;
-        stop.cancel();
-        helpers.close();
-        let _late = tokio::time::timeout(Duration::from_secs(5), helpers.wait()).await;
+        let _late = tokio::time::timeout(LATE_MAX, executors.wait()).await;
+        side.end().await;
         ended
+    }
+
+    /// The relay of this process, unless configured away; returns what wakes it.
+    fn start_relay(&self, side: &Side) -> Result<Option<Arc<Notify>>, Error> {
+        if !self.config.relay.embedded {
+            return Ok(None);
+        }
+        let relay = Relay::new(self.pool.clone(), &self.config.kafka, &self.config.relay)?;
+        let wake = relay.wake_handle();
+        side.running.spawn(relay.run(side.stop.clone()));
+        Ok(Some(wake))
+    }
+
+    fn start_housekeeping(&self, side: &Side, status: Arc<Status>) -> Progress {
+        let (routes, clock) = (self.routes.clone(), self.clock.clone());
+        let housekeeping = Housekeeping::new(self.pool.clone(), self.consumer_id, routes, clock, status);
+        let progress = housekeeping.progress();
+        side.running.spawn(housekeeping.run(side.stop.clone()));
+        progress
     }
 }
 
+/// What runs beside the driver until it has ended.
+struct Side {
+    stop: CancellationToken,
+    running: TaskTracker,
+}
+
+impl Side {
+    async fn end(self) {
+        self.stop.cancel();
+        self.running.close();
+        let _late = tokio::time::timeout(SIDE_END_MAX, self.running.wait()).await;
+    }
+}
+
+type Lanes = (Vec<mpsc::Sender<Work>>, mpsc::UnboundedReceiver<Event<Incoming>>);
+
+fn start_executors<H: Handler>(shared: &Arc<Shared<H>>, count: usize, executors: &TaskTracker) -> Lanes {
+    let (results_in, results) = mpsc::unbounded_channel();
+    let start = |lane| {
+        let (orders_in, orders) = mpsc::channel(1);
+        executors.spawn(Executor::new(lane, shared.clone()).run(orders, results_in.clone()));
+        orders_in
+    };
+    ((0..count).map(LaneId).map(start).collect(), results)
+}
+
+fn reader<H: Handler>(handler: &Arc<H>, routes: &Arc<Routes>, key_from: KeyFrom) -> Arc<Reader> {
+    let handler = handler.clone();
+    let own_key = Box::new(move |record: &sekali_schemas::Record| handler.idempotency_key(record));
+    Arc::new(Reader { routes: routes.clone(), key_from, own_key })
+}
+
+fn policy(config: &Config) -> RetryPolicy {
+    let retry = &config.retry;
+    RetryPolicy::new(retry.delays.clone(), config.max_attempts().into(), retry.jitter, retry.contended_age_max)
+}
+
+/// How long an executor may take to notice the end.
+const LATE_MAX: Duration = Duration::from_secs(1);
+/// How long relay, housekeeping and admin port may take to end.
+const SIDE_END_MAX: Duration = Duration::from_secs(5);
 /// Longest wait for any answer of the database outside a handler.
 const DATABASE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for the brokers at start.
@@ -173,10 +188,6 @@ fn limits(config: &Config) -> Limits {
         interrupted_delay: Duration::from_millis(100),
         interrupted_delay_max: Duration::from_secs(5),
     }
-}
-
-fn rand_seed() -> u64 {
-    uuid::Uuid::new_v4().as_u64_pair().0
 }
 
 /// Topics are never made by accident: one that is missing is an error with the command that makes it.

@@ -165,7 +165,7 @@ fn remedy(code: RDKafkaErrorCode) -> Option<(&'static str, &'static str)> {
     Some(match code {
         Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => (
             "find the topic",
-            "it does not exist, and topics are never made by accident: create it with `sekali topics create`",
+            "it does not exist, and topics are never made by accident: create it with `sekali topics apply`",
         ),
         Code::MessageSizeTooLarge | Code::InvalidMessageSize => (
             "send the record",

@@ -165,12 +165,12 @@ pub fn check_name(name: &str) -> Result<(), TopicError> {
 /// A delay in the largest unit that divides it: `500ms`, `2s`, `5m`, `1h`.
 pub fn delay_name(delay: Duration) -> String {
     let ms = delay.as_millis();
-    match ms {
-        _ if ms % 3_600_000 == 0 && ms != 0 => format!("{}h", ms / 3_600_000),
-        _ if ms % 60_000 == 0 && ms != 0 => format!("{}m", ms / 60_000),
-        _ if ms % 1_000 == 0 => format!("{}s", ms / 1_000),
-        _ => format!("{ms}ms"),
+    for (unit, name) in [(3_600_000, "h"), (60_000, "m"), (1_000, "s")] {
+        if 0 < ms && ms.is_multiple_of(unit) {
+            return format!("{}{name}", ms / unit);
+        }
     }
+    if ms == 0 { "0s".to_owned() } else { format!("{ms}ms") }
 }
 
 fn parse_delay_name(text: &str) -> Option<Duration> {

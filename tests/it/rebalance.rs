@@ -71,7 +71,7 @@ async fn pausing_with_a_warm_prefetch_skips_nothing() {
         config.consumer.buffer_messages_max = 300.try_into().unwrap();
     })
     .await;
-    let script = |it: usize| if it % 100 == 0 { "slow=30" } else { "ok" };
+    let script = |it: usize| if it.is_multiple_of(100) { "slow=30" } else { "ok" };
     let record = |it: usize| {
         Outgoing::new(format!("k{it}"), "{}")
             .id(&format!("m-{it}"))

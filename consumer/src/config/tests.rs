@@ -52,9 +52,8 @@ fn the_minimal_file_has_the_documented_defaults() {
     let topics = config.group_topics().unwrap().topics;
     assert_eq!(topics[0].retry[4].1, "stock.adjusted.stock.retry.5m");
     assert_eq!(topics[0].dlq, "stock.adjusted.stock.dlq");
-    let mut defaults = ConsumerSection::default();
-    defaults.group = "stock".to_owned();
-    defaults.topics = vec!["stock.adjusted".to_owned()];
+    let (group, topics) = ("stock".to_owned(), vec!["stock.adjusted".to_owned()]);
+    let defaults = ConsumerSection { group, topics, ..ConsumerSection::default() };
     assert_eq!(config.consumer, defaults);
     assert_eq!(config.retry, RetrySection::default());
     assert_eq!(config.kafka.properties["message.max.bytes"], (1_048_576 + 65_536).to_string());

@@ -133,6 +133,8 @@ impl Context {
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        // A commit that meets a rebalance is refused; the next beat commits, and the result arrives in the callback too.
+        let level = if facility == "COMMITFAIL" { RDKafkaLogLevel::Debug } else { level };
         sekali_producer::client_context::log(level, facility, message);
     }
 

@@ -20,17 +20,13 @@ fn headers_are_asked_in_order() {
 #[test]
 fn what_identifies_nothing_is_refused() {
     let long = "x".repeat(TEXT_BYTES_MAX + 1);
-    let cases: [(&[(&str, &[u8])], KeyError); 6] = [
-        (&[("idempotency-key", b"")], KeyError::Empty),
-        (&[("idempotency-key", long.as_bytes())], KeyError::TooLong),
-        (&[("idempotency-key", &[0xFF])], KeyError::Unreadable),
-        (&[("idempotency-key", b"a"), ("idempotency-key", b"b")], KeyError::Ambiguous),
-        (&[("ce_id", b"1")], KeyError::NoSource),
-        (&[("ce_id", b"1\x1f"), ("ce_source", b"s")], KeyError::Unreadable),
-    ];
-    for (headers, expected) in cases {
-        assert_eq!(resolve(headers), Err(expected));
-    }
+    let refused = |headers: &[(&str, &[u8])], expected| assert_eq!(resolve(headers), Err(expected));
+    refused(&[("idempotency-key", b"")], KeyError::Empty);
+    refused(&[("idempotency-key", long.as_bytes())], KeyError::TooLong);
+    refused(&[("idempotency-key", &[0xFF])], KeyError::Unreadable);
+    refused(&[("idempotency-key", b"a"), ("idempotency-key", b"b")], KeyError::Ambiguous);
+    refused(&[("ce_id", b"1")], KeyError::NoSource);
+    refused(&[("ce_id", b"1\x1f"), ("ce_source", b"s")], KeyError::Unreadable);
     assert_eq!(resolve(&[("idempotency-key", b"a"), ("idempotency-key", b"a")]).as_deref(), Ok("a"));
 }
 
