@@ -25,8 +25,11 @@ pub const SCRIPT: &str = "script";
 pub struct Scripted {
     calls: Arc<AtomicU64>,
     /// Attempts and moments at which each key was handled, whatever came of it.
-    seen: Arc<Mutex<BTreeMap<String, Vec<(u32, Instant)>>>>,
+    seen: Arc<Mutex<Seen>>,
 }
+
+/// Attempts by key text.
+type Seen = BTreeMap<String, Vec<(u32, Instant)>>;
 
 impl Scripted {
     /// How often `handle_batch` was called.

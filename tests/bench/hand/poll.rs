@@ -85,11 +85,15 @@ impl Poller {
         Ok(self)
     }
 
-    /// Commits what the lanes finished after the last commit. Returns how many commits there were.
-    pub(super) fn commit_the_rest(mut self) -> Result<u64, anyhow::Error> {
+    /// Offset commits so far.
+    pub(super) fn commits(&self) -> u64 {
+        self.commits
+    }
+
+    /// Commits what the lanes finished after the last commit.
+    pub(super) fn commit_the_rest(mut self) -> Result<(), anyhow::Error> {
         self.commit_at = Instant::now();
-        self.commit(CommitMode::Sync)?;
-        Ok(self.commits)
+        self.commit(CommitMode::Sync)
     }
 
     fn hand_over(&mut self, lane: usize) -> Result<(), anyhow::Error> {

@@ -95,7 +95,7 @@ async fn lag_counts_what_is_not_committed() {
 
     let (status, lag) = operator.json(&["lag"]).await;
     assert_eq!(status, 0);
-    let rows: Vec<(&str, i64, Option<i64>, i64, i64, bool)> = lag
+    let rows: Vec<_> = lag
         .as_array()
         .unwrap()
         .iter()
