@@ -57,6 +57,6 @@ pub(crate) struct Link {
 }
 
 /// Chunks of records on their way to the driver; a full channel only makes the poll thread wait for bookkeeping.
-pub(crate) const CHUNKS_MAX: usize = 16;
+pub(crate) const CHUNKS_MAX: usize = 4;
 
 pub(crate) type SharedReader = Arc<Reader>;

@@ -51,7 +51,7 @@ impl Shared {
     }
 }
 
-/// Drains the topic until SIGTERM, and prints how many offset commits it made until then.
+/// Drains the topic until SIGTERM.
 pub(crate) fn run(child: &Child) -> Result<(), anyhow::Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(LANES).enable_all().build()?;
     runtime.block_on(async {
@@ -70,7 +70,6 @@ pub(crate) fn run(child: &Child) -> Result<(), anyhow::Error> {
         shared.stop.store(true, Ordering::Relaxed);
         let polled = tokio::task::spawn_blocking(|| polling.join()).await?;
         let poller = polled.map_err(|_| anyhow::anyhow!("the poll thread panicked"))??;
-        println!("{}", poller.commits());
         for lane in lanes {
             lane.await??;
         }

@@ -1,8 +1,10 @@
 //! What processes and the database say about their own cost.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use sekali_tests::harness::Kafka;
 use tokio_postgres::Client;
 
 /// `USER_HZ`: the kernel counts CPU time for user space in hundredths of a second on every architecture Rust knows.
@@ -74,14 +76,21 @@ pub(crate) fn peak_rss_mb(pid: i32) -> Result<f64, anyhow::Error> {
     Ok(kb / 1024.0)
 }
 
-/// The product's own counter.
-pub(crate) async fn offset_commits(admin_port: u16) -> Result<u64, anyhow::Error> {
-    let url = format!("http://127.0.0.1:{admin_port}/metrics");
-    let text = tokio::task::spawn_blocking(move || ureq::get(&url).call()?.body_mut().read_to_string()).await??;
-    let is_wanted = |it: &&str| it.starts_with("sekali_offset_commits_total{") && it.contains("result=\"ok\"");
-    let line = text.lines().find(is_wanted).context("no sekali_offset_commits_total among the metrics")?;
-    let value = line.rsplit(' ').next().unwrap_or_default();
-    value.parse().with_context(|| format!("offset commits: {value}"))
+/// Offset commits of a group, counted where they end up: in the broker's own topic. A client's counter says what the
+/// client was told, which for asynchronous commits may be nothing at all.
+pub(crate) async fn offset_commits(kafka: &Kafka, group: &str) -> u64 {
+    let records = kafka.read_all("__consumer_offsets").await;
+    let of_group = records.iter().filter(|it| it.key.as_deref().is_some_and(|key| is_commit_of(key, group)));
+    // One request writes a record for each of its partitions, all at one moment.
+    let moments: BTreeSet<Option<i64>> = of_group.map(|it| it.timestamp_ms).collect();
+    moments.len() as u64
+}
+
+/// `OffsetCommitKey`: version 0 or 1, then the group as a text with a length of two bytes.
+fn is_commit_of(key: &[u8], group: &str) -> bool {
+    let Some((head, rest)) = key.split_at_checked(4) else { return false };
+    let (version, length) = (u16::from_be_bytes([head[0], head[1]]), u16::from_be_bytes([head[2], head[3]]));
+    version <= 1 && usize::from(length) == group.len() && rest.starts_with(group.as_bytes())
 }
 
 struct Stat {

@@ -72,17 +72,10 @@ pub(crate) async fn run(
         lag => Err(format!("lag {lag}")),
     })
     .await;
-    let offset_commits = match program {
-        Program::Hand => None,
-        Program::Product => Some(measure::offset_commits(child.admin_port).await?),
-    };
+    let offset_commits = measure::offset_commits(servers.kafka(), &child.group).await;
     process.sigterm();
     let status = process.wait(END_LIMIT).await;
     ensure!(status.success(), "{} ended with {status}: {}", program.name(), process.stderr());
-    let offset_commits = match offset_commits {
-        Some(count) => count,
-        None => process.stdout().trim().parse().context("the hand-written loop prints its offset commits")?,
-    };
     let wrong = oracle::check(&client, load).await?;
 
     let events = load.events().len() as f64;

@@ -295,15 +295,14 @@ impl<M> Core<M> {
         if self.stopping.is_some() {
             return;
         }
-        // Paused at the share, resumed at half of it, so that a partition does not flutter.
-        let share =
-            (self.limits.buffered_max / self.owned.len().max(1)).max(BUFFERED_MIN.min(self.limits.buffered_max));
+        let cap = self.buffered_cap();
         for (&partition, owned) in self.owned.iter_mut().filter(|(_, it)| !it.leaving) {
             let not_due = owned.ready_at().is_some_and(|it| now < it);
             let wanted = match owned.paused {
                 _ if not_due => Some(PauseReason::NotDue),
-                Some(PauseReason::Full) if share / 2 < owned.buffered() => Some(PauseReason::Full),
-                _ if share <= owned.buffered() => Some(PauseReason::Full),
+                // Resumed at half of what it was paused at, so that a partition does not flutter.
+                Some(PauseReason::Full) if cap / 2 < owned.buffered() => Some(PauseReason::Full),
+                _ if cap <= owned.buffered() => Some(PauseReason::Full),
                 _ => None,
             };
             match (owned.paused, wanted) {
@@ -316,6 +315,19 @@ impl<M> Core<M> {
             }
             owned.paused = wanted;
         }
+    }
+
+    /// How much one partition may buffer now. Records arrive in long runs of one partition: while there is room, a run is
+    /// let in whole; later each partition that has something gets its share.
+    fn buffered_cap(&self) -> usize {
+        let (mut total, mut filled) = (0, 0);
+        for buffered in self.owned.values().map(Owned::buffered).filter(|it| 0 < *it) {
+            total += buffered;
+            filled += 1;
+        }
+        let max = self.limits.buffered_max;
+        let share = if total < max / 2 { max / 4 } else { max / filled.max(1) };
+        share.max(BUFFERED_MIN.min(max))
     }
 
     fn commit(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {

@@ -18,6 +18,9 @@ use crate::core::{Offset, Partition};
 use crate::metrics::{self, Metrics};
 use crate::routes::Routes;
 
+/// A callback that waits shows this often that it is alive.
+const TURN: Duration = Duration::from_secs(1);
+
 /// Shared by the poll loop and the callbacks, which run on the same thread.
 pub(crate) struct Context {
     pub(crate) causes: KafkaCauses,
@@ -99,7 +102,8 @@ impl Context {
         let deadline = Instant::now() + self.drain_timeout;
         let commands = self.commands();
         loop {
-            match commands.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match commands.recv_timeout(left.min(TURN)) {
                 Ok(Command::Release(positions)) => {
                     self.commit_now(consumer, &positions);
                     return;
@@ -113,6 +117,7 @@ impl Context {
                 Ok(command @ (Command::Pause(..) | Command::Resume(_))) => {
                     self.deferred.lock().unwrap_or_else(PoisonError::into_inner).push(command);
                 }
+                Err(RecvTimeoutError::Timeout) if TURN < left => {}
                 Err(RecvTimeoutError::Timeout) => {
                     tracing::warn!("work on revoked partitions did not end in time, it will be delivered again");
                     self.tell(Polled::Lost(partitions));

@@ -27,7 +27,6 @@ pub(super) struct Poller {
     gathered: [Vec<Row>; LANES],
     committed: BTreeMap<i32, i64>,
     commit_at: Instant,
-    commits: u64,
 }
 
 impl Poller {
@@ -46,7 +45,6 @@ impl Poller {
             gathered: Default::default(),
             committed: BTreeMap::new(),
             commit_at: Instant::now() + COMMIT_INTERVAL,
-            commits: 0,
         })
     }
 
@@ -85,11 +83,6 @@ impl Poller {
         Ok(self)
     }
 
-    /// Offset commits so far.
-    pub(super) fn commits(&self) -> u64 {
-        self.commits
-    }
-
     /// Commits what the lanes finished after the last commit.
     pub(super) fn commit_the_rest(mut self) -> Result<(), anyhow::Error> {
         self.commit_at = Instant::now();
@@ -116,7 +109,6 @@ impl Poller {
             list.add_partition_offset(&self.topic, *partition, Offset::Offset(*offset))?;
         }
         self.consumer.commit(&list, mode).context("cannot commit offsets")?;
-        self.commits += 1;
         self.committed = positions;
         Ok(())
     }
