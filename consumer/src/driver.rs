@@ -29,6 +29,8 @@ pub(crate) struct Driver {
     pub(crate) status: Arc<Status>,
     pub(crate) progress: Progress,
     pub(crate) drain: Duration,
+    /// What Kafka had of each partition when it was last asked.
+    pub(crate) confirmed: HashMap<Partition, Offset>,
 }
 
 /// The longest the loop sleeps, so that a loop that turns can be told from one that stands still.
@@ -104,13 +106,13 @@ impl Driver {
                 turn
             }
             Polled::Revoked(partitions) => {
-                self.forget_lag(&partitions);
+                self.forget(&partitions);
                 let turn = self.step(Event::Revoked(partitions));
                 self.assignment_changed();
                 turn
             }
             Polled::Lost(partitions) => {
-                self.forget_lag(&partitions);
+                self.forget(&partitions);
                 let turn = self.step(Event::Lost(partitions));
                 self.assignment_changed();
                 turn
@@ -126,25 +128,32 @@ impl Driver {
                 }
                 Turn::On
             }
-            Polled::Committed(Ok(positions)) => {
-                self.progress.note(
-                    positions.iter().map(|(it, offset)| (self.routes.name(it.topic).clone(), it.number, *offset)),
-                );
-                self.step(Event::Committed(positions))
-            }
-            // The positions stay uncommitted, so that the next beat tries again.
+            Polled::Committed(Ok(positions)) => self.confirmed(positions),
+            // The positions stay uncommitted, so that a later beat tries again.
             Polled::Committed(Err(error)) => {
-                tracing::debug!(error, "offset commit failed, trying again on the next beat");
+                tracing::debug!(error, "offset commit failed, trying again");
                 Turn::On
             }
-            Polled::Ends(ends) => {
-                self.report_lag(&ends);
-                Turn::On
+            Polled::Statistics(statistics) => {
+                self.report_lag(&statistics.ends);
+                self.confirmed(statistics.committed)
             }
             Polled::Trouble => Turn::On,
             Polled::Fatal(error) => Turn::Dead(error),
             Polled::Closed => Turn::Closed,
         }
+    }
+
+    /// Kafka has these positions.
+    fn confirmed(&mut self, mut positions: Vec<(Partition, Offset)>) -> Turn {
+        positions.retain(|(partition, offset)| self.confirmed.insert(*partition, *offset) != Some(*offset));
+        if positions.is_empty() {
+            return Turn::On;
+        }
+        metrics::LAST_COMMIT.level(&[]).set(metrics::unix_ms() as f64 / 1000.0);
+        self.progress
+            .note(positions.iter().map(|(it, offset)| (self.routes.name(it.topic).clone(), it.number, *offset)));
+        self.step(Event::Committed(positions))
     }
 
     fn step(&mut self, event: Event<Incoming>) -> Turn {
@@ -198,7 +207,8 @@ impl Driver {
         self.status.assigned(count);
     }
 
-    fn forget_lag(&self, partitions: &[Partition]) {
+    fn forget(&mut self, partitions: &[Partition]) {
+        self.confirmed.retain(|it, _| !partitions.contains(it));
         for it in partitions.iter().filter(|it| !it.retry) {
             self.set_lag(*it, f64::NAN, f64::NAN);
         }

@@ -26,15 +26,26 @@ pub(crate) enum Polled {
     Revoked(Vec<Partition>),
     Lost(Vec<Partition>),
     Records(Vec<(Partition, Vec<Record<Incoming>>)>),
+    /// A commit that was waited for.
     Committed(Result<Vec<(Partition, Offset)>, String>),
-    /// End offset of partitions, from the client's statistics.
-    Ends(Vec<(Partition, Offset)>),
+    /// What the client's statistics say.
+    Statistics(Statistics),
     /// A client error that passes, for counting.
     Trouble,
     /// The client is dead: the process must end or start anew.
     Fatal(Error),
     /// The thread has left the group and ended.
     Closed,
+}
+
+/// What the client knows about its partitions, every few seconds. It is also how asynchronous commits are confirmed: the
+/// client library has no other answer for them.
+#[derive(Default)]
+pub(crate) struct Statistics {
+    /// End of partitions, as far as a read_committed consumer can read.
+    pub(crate) ends: Vec<(Partition, Offset)>,
+    /// Committed positions.
+    pub(crate) committed: Vec<(Partition, Offset)>,
 }
 
 /// What the driver tells the poll thread.

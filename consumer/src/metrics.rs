@@ -61,8 +61,8 @@ metrics! {
     INFLIGHT = Metric::gauge("sekali_inflight_messages", "Messages received and not yet decided.");
     /// Messages in a transaction.
     BATCH_SIZE = Metric::histogram("sekali_batch_size_messages", "Messages of one transaction.", BATCH);
-    /// Offset commits.
-    OFFSET_COMMITS = Metric::counter("sekali_offset_commits_total", "Offset commits to Kafka.").with(&[("result", &["ok", "error"])]);
+    /// Offset commits by result.
+    OFFSET_COMMITS = Metric::counter("sekali_offset_commits_total", "Offset commits: ok when the client took it, error when the broker refused it afterwards or at once.").with(&[("result", &["ok", "error"])]);
     /// Last offset commit.
     LAST_COMMIT = Metric::gauge("sekali_last_commit_timestamp_seconds", "Moment of the last successful offset commit, Unix time.");
     /// Last turn of the poll loop.

@@ -1,5 +1,6 @@
 //! From a configuration and a handler to a running consumer.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,7 +104,19 @@ impl<H: Handler> Consumer<H> {
         let (lanes, results) = start_executors(&Arc::new(shared), limits.lanes, &executors);
         let core = Core::new(policy, limits, uuid::Uuid::new_v4().as_u64_pair().0);
         let (routes, clock) = (self.routes, self.clock);
-        let driver = Driver { core, link, lanes, results, routes, clock, metrics, status, progress, drain };
+        let driver = Driver {
+            core,
+            link,
+            lanes,
+            results,
+            routes,
+            clock,
+            metrics,
+            status,
+            progress,
+            drain,
+            confirmed: HashMap::new(),
+        };
         let ended = driver.run(shutdown).await;
         executors.close();
         // A handler that ignores the drain timeout is left behind; its transaction never commits.

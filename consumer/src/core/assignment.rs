@@ -22,6 +22,8 @@ pub struct Core<M> {
     /// Revoked partitions whose work in hand has not ended.
     releasing: Option<Vec<Partition>>,
     commit_at: Timestamp,
+    /// From when on commits that were never confirmed are made again.
+    recommit_at: Timestamp,
     stopping: Option<Timestamp>,
     stopped: bool,
     random: u64,
@@ -41,6 +43,7 @@ impl<M> Core<M> {
             last_epoch: 0,
             releasing: None,
             commit_at: Timestamp::default(),
+            recommit_at: Timestamp::default(),
             stopping: None,
             stopped: false,
             random: seed | 1,
@@ -73,8 +76,11 @@ impl<M> Core<M> {
     pub fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let waits = self.lanes.iter().filter_map(Lane::waiting_until);
         let due = self.owned.values().filter_map(Owned::ready_at);
+        let unrequested = self.owned.values().any(|it| it.unrequested().is_some());
         let uncommitted = self.owned.values().any(|it| it.uncommitted().is_some());
-        let all = waits.chain(due).chain(uncommitted.then_some(self.commit_at)).chain(self.stopping);
+        let beat = unrequested.then_some(self.commit_at);
+        let again = uncommitted.then_some(self.recommit_at.max(self.commit_at));
+        let all = waits.chain(due).chain(beat).chain(again).chain(self.stopping);
         all.filter(|it| now < *it).min()
     }
 
@@ -334,11 +340,24 @@ impl<M> Core<M> {
         if now < self.commit_at || self.stopping.is_some() {
             return;
         }
-        let positions = self.uncommitted();
-        if !positions.is_empty() {
-            self.commit_at = now.after(self.limits.commit_interval);
-            actions.push(Action::Commit(positions));
+        // A commit that is lost on the way is never answered.
+        let again = self.recommit_at <= now;
+        let mut positions = Vec::new();
+        for (&partition, owned) in &mut self.owned {
+            let wanted = if again { owned.uncommitted() } else { owned.unrequested() };
+            if let Some(offset) = wanted {
+                owned.request();
+                positions.push((partition, offset));
+            }
         }
+        if positions.is_empty() {
+            return;
+        }
+        self.commit_at = now.after(self.limits.commit_interval);
+        if again {
+            self.recommit_at = now.after(self.limits.commit_interval * RECOMMIT_BEATS);
+        }
+        actions.push(Action::Commit(positions));
     }
 
     fn stop(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {
@@ -357,3 +376,5 @@ impl<M> Core<M> {
 
 /// A partition may buffer this much however many there are.
 const BUFFERED_MIN: usize = 100;
+/// Beats after which an unconfirmed commit is made again. Confirmations come with the client's statistics.
+const RECOMMIT_BEATS: u32 = 15;

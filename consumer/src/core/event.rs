@@ -126,7 +126,7 @@ pub enum Action<M> {
         /// Where it goes.
         decision: Decision,
     },
-    /// Commit these positions to Kafka; the answer is [`Event::Committed`], or nothing.
+    /// Commit these positions to Kafka; the answer is a later [`Event::Committed`], or nothing.
     Commit(Vec<(Partition, Offset)>),
     /// Stop fetching a partition.
     Pause(Partition, PauseReason),

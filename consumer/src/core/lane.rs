@@ -130,8 +130,12 @@ impl<M> Lane<M> {
         }
         let mut first = VecDeque::from(items);
         let second = first.split_off(first.len() / 2);
-        self.redo.push_front(Chunk { items: second, suspect: true });
-        self.redo.push_front(Chunk { items: first, suspect: true });
+        for items in [second, first] {
+            // Of a batch whose other partitions were taken away, one item may be left.
+            if !items.is_empty() {
+                self.redo.push_front(Chunk { items, suspect: true });
+            }
+        }
     }
 
     /// No verdict: the same items run again after a wait, beginning with one of them.

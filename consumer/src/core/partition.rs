@@ -16,6 +16,8 @@ pub(super) struct Owned<M> {
     last_received: Option<Offset>,
     /// Next offset to read: everything below is decided.
     position: Option<Offset>,
+    /// What a commit asked for last.
+    requested: Option<Offset>,
     /// What the broker confirmed.
     committed: Option<Offset>,
 }
@@ -31,6 +33,7 @@ impl<M> Owned<M> {
             buffer: VecDeque::new(),
             last_received: None,
             position: None,
+            requested: None,
             committed: None,
         }
     }
@@ -90,7 +93,17 @@ impl<M> Owned<M> {
         self.committed = self.committed.max(Some(offset));
     }
 
-    /// The position, when the broker does not know it yet.
+    /// The position, when no commit has asked for it yet.
+    pub(super) fn unrequested(&self) -> Option<Offset> {
+        self.uncommitted().filter(|it| self.requested < Some(*it))
+    }
+
+    /// Notes that a commit asks for the position.
+    pub(super) fn request(&mut self) {
+        self.requested = self.position;
+    }
+
+    /// The position, when the broker has not confirmed it yet.
     pub(super) fn uncommitted(&self) -> Option<Offset> {
         if self.committed < self.position { self.position } else { None }
     }

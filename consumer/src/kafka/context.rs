@@ -86,12 +86,9 @@ impl Context {
         self.note_commit(result);
     }
 
-    pub(crate) fn note_commit(&self, result: Result<Vec<(Partition, Offset)>, String>) {
+    fn note_commit(&self, result: Result<Vec<(Partition, Offset)>, String>) {
         let label = if result.is_ok() { "ok" } else { "error" };
         metrics::OFFSET_COMMITS.count(&[("result", label)]).increment(1);
-        if result.is_ok() {
-            metrics::LAST_COMMIT.level(&[]).set(metrics::unix_ms() as f64 / 1000.0);
-        }
         self.tell(Polled::Committed(result));
     }
 
@@ -130,16 +127,22 @@ impl Context {
     }
 
     pub(crate) fn commit_later(&self, consumer: &BaseConsumer<Context>, positions: &[(Partition, Offset)]) {
-        if let Err(error) = consumer.commit(&self.to_list(positions), CommitMode::Async) {
-            self.note_commit(Err(error.to_string()));
+        match consumer.commit(&self.to_list(positions), CommitMode::Async) {
+            Ok(()) => metrics::OFFSET_COMMITS.count(&[("result", "ok")]).increment(1),
+            Err(error) => self.note_commit(Err(error.to_string())),
         }
     }
 }
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        // A commit that meets a rebalance is refused; the next beat commits, and the result arrives in the callback too.
-        let level = if facility == "COMMITFAIL" { RDKafkaLogLevel::Debug } else { level };
+        // The only sign of an asynchronous commit that failed, for instance because it met a rebalance. A later beat
+        // commits again.
+        let failed = facility == "COMMITFAIL";
+        if failed {
+            metrics::OFFSET_COMMITS.count(&[("result", "error")]).increment(1);
+        }
+        let level = if failed { RDKafkaLogLevel::Debug } else { level };
         sekali_producer::client_context::log(level, facility, message);
     }
 
@@ -151,14 +154,19 @@ impl ClientContext for Context {
     }
 
     fn stats(&self, statistics: Statistics) {
-        let mut ends = Vec::new();
+        let mut told = super::Statistics::default();
         for (name, topic) in &statistics.topics {
-            for it in topic.partitions.values().filter(|it| 0 <= it.ls_offset) {
-                // What a read_committed consumer can reach.
-                ends.extend(self.partition(name, it.partition).map(|partition| (partition, it.ls_offset)));
+            for it in topic.partitions.values() {
+                let Some(partition) = self.partition(name, it.partition) else { continue };
+                if 0 <= it.ls_offset {
+                    told.ends.push((partition, it.ls_offset));
+                }
+                if 0 <= it.committed_offset {
+                    told.committed.push((partition, it.committed_offset));
+                }
             }
         }
-        self.tell(Polled::Ends(ends));
+        self.tell(Polled::Statistics(told));
     }
 }
 
@@ -201,16 +209,5 @@ impl ConsumerContext for Context {
             Rebalance::Revoke(_) => {}
             Rebalance::Error(error) => tracing::warn!(%error, "rebalance failed"),
         }
-    }
-
-    fn commit_callback(&self, result: Result<(), KafkaError>, list: &TopicPartitionList) {
-        let position = |it: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| match it.offset() {
-            KafkaOffset::Offset(offset) if it.error().is_ok() => {
-                self.partition(it.topic(), it.partition()).map(|partition| (partition, offset))
-            }
-            _ => None,
-        };
-        let positions = list.elements().iter().filter_map(position).collect();
-        self.note_commit(result.map(|()| positions).map_err(|it| it.to_string()));
     }
 }
