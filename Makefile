@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: sim help setup build demo test bench bench-quick check fmt deny
+.PHONY: mutants sim help setup build demo test bench bench-quick check fmt deny
 
 # A checkout that was never set up must say what is missing, not fail inside a build script.
 CARGO ?= cargo
@@ -40,6 +40,10 @@ sim: ## simulate the protocol around the core; SEED=n for one world, SEEDS=n for
 	@scripts/setup.sh build
 	$(CARGO) build -p sekali-simulation
 	SEED=$(SEED) SEEDS=$(SEEDS) target/debug/sekali-sim
+
+mutants: ## break the core in some thirty ways and see the tests notice (ten minutes)
+	@scripts/setup.sh build
+	$(CARGO) run -q -p sekali-simulation --bin sekali-mutants
 
 check: ## format, lints, house rules, dependencies and their licences
 	@scripts/setup.sh build

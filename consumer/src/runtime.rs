@@ -35,6 +35,8 @@ pub struct Consumer<H> {
     routes: Arc<Routes>,
     consumer_id: i16,
     clock: Arc<Clock>,
+    /// Source topics with their numbers of partitions.
+    partitions: Vec<(Arc<str>, usize)>,
 }
 
 impl<H: Handler> Consumer<H> {
@@ -58,8 +60,8 @@ impl<H: Handler> Consumer<H> {
         let consumer_id = inbox::consumer_id(&client, name).await.map_err(|it| failed("register the consumer", &it))?;
         let now_ms = clock::database_ms(&client).await.map_err(|it| failed("read the database's clock", &it))?;
         drop(client);
-        require_topics(&config, &routes).await?;
-        Ok(Consumer { config, handler, pool, routes, consumer_id, clock: Arc::new(Clock::new(now_ms)) })
+        let partitions = require_topics(&config, &routes).await?;
+        Ok(Consumer { config, handler, pool, routes, consumer_id, clock: Arc::new(Clock::new(now_ms)), partitions })
     }
 
     /// Joins the group and works until `shutdown` completes; then takes nothing new, finishes what is in hand, commits,
@@ -71,6 +73,9 @@ impl<H: Handler> Consumer<H> {
         let section = &self.config.consumer;
         let recorder = self.config.admin.listen.map(|_| probes::recorder(&section.group));
         let metrics = Arc::new(Metrics::register(&self.routes, self.config.retry.delays.len()));
+        for (topic, count) in &self.partitions {
+            crate::metrics::level(&crate::metrics::TOPIC_PARTITIONS, &[("topic", topic)]).set(*count as f64);
+        }
         crate::metrics::MAX_POLL_INTERVAL.level(&[]).set(section.max_poll_interval.as_secs_f64());
         let status = Arc::new(Status::new(metrics.clone()));
         let side = Side { stop: CancellationToken::new(), running: TaskTracker::new() };
@@ -203,8 +208,9 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
-/// Topics are never made by accident: one that is missing is an error with the command that makes it.
-async fn require_topics(config: &Config, routes: &Arc<Routes>) -> Result<(), Error> {
+/// Topics are never made by accident: one that is missing is an error with the command that makes it. Returns the source
+/// topics with their numbers of partitions.
+async fn require_topics(config: &Config, routes: &Arc<Routes>) -> Result<Vec<(Arc<str>, usize)>, Error> {
     let client = config.kafka.client_config()?;
     let routes = routes.clone();
     let check = tokio::task::spawn_blocking(move || {
@@ -215,13 +221,11 @@ async fn require_topics(config: &Config, routes: &Arc<Routes>) -> Result<(), Err
         let exists = |name: &str| metadata.topics().iter().any(|it| it.name() == name && !it.partitions().is_empty());
         let subscribed = routes.subscribed().iter().map(|it| &*it.name);
         let missing: Vec<&str> = subscribed.chain(routes.dlqs()).filter(|it| !exists(it)).collect();
-        for source in routes.source_names() {
-            let partitions =
-                metadata.topics().iter().find(|it| it.name() == &**source).map_or(0, |it| it.partitions().len());
-            crate::metrics::level(&crate::metrics::TOPIC_PARTITIONS, &[("topic", source)]).set(partitions as f64);
-        }
         if missing.is_empty() {
-            return Ok(());
+            let count = |name: &str| {
+                metadata.topics().iter().find(|it| it.name() == name).map_or(0, |it| it.partitions().len())
+            };
+            return Ok(routes.source_names().map(|it| (it.clone(), count(it))).collect());
         }
         let text = format!("missing: {}; run `sekali topics apply`", missing.join(", "));
         Err(Error::new(ErrorKind::Kafka, "find the topics of the group").because(text))

@@ -66,13 +66,14 @@ async fn bench(options: &Options) -> Result<bool, anyhow::Error> {
     if cfg!(debug_assertions) {
         bail!("this is a debug build, whose numbers mean nothing: use `make bench`");
     }
+    // First of all: it looks at the load that others make.
+    let mut report = Report::new(options.events);
     let load = Load::new(options.events);
     let servers = Servers::start().await?;
     let topic = servers.kafka().topic("bench", PARTITIONS).await;
     println!("producing {} events of {} SKUs", load.events().len(), load.skus());
     servers.kafka().produce(&topic, load.records()).await;
 
-    let mut report = Report::new(options.events);
     report.fsync_before(servers.fsync_us()?);
     // The first run pays for a cold broker and cold caches, and is thrown away.
     run::run(Program::Hand, &servers, &load, &topic).await.context("warm-up")?;

@@ -13,11 +13,16 @@ use crate::run::Measured;
 const RATIO_GOAL: f64 = 0.6;
 const TRANSACTIONS_PER_EVENT_GOAL: f64 = 1.0 / 200.0;
 const OFFSET_COMMITS_PER_SECOND_GOAL: f64 = 2.0;
+/// On a slower disk both programs wait for commits, which hides what the runtime costs.
+const FSYNC_US_MAX: u64 = 500;
 
 pub(crate) struct Report {
     events: usize,
     runs: BTreeMap<Program, Vec<Measured>>,
     fsync_us: [u64; 2],
+    /// Load average of the last minute, before the bench adds its own.
+    load: f64,
+    processors: usize,
 }
 
 /// A claim, and whether it holds.
@@ -30,7 +35,10 @@ struct Target {
 
 impl Report {
     pub(crate) fn new(events: usize) -> Report {
-        Report { events, runs: BTreeMap::new(), fsync_us: [0; 2] }
+        let load = std::fs::read_to_string("/proc/loadavg").ok();
+        let load = load.and_then(|it| it.split(' ').next()?.parse().ok()).unwrap_or(f64::NAN);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Report { events, runs: BTreeMap::new(), fsync_us: [0; 2], load, processors }
     }
 
     pub(crate) fn add(&mut self, program: Program, measured: Measured) {
@@ -72,6 +80,13 @@ impl Report {
             );
         }
         println!("CPU in us an event; 1/tx: events of a transaction");
+        if !self.is_quiet() {
+            println!(
+                "NOT QUIET: the disk took more than {FSYNC_US_MAX} us, or others used the processors (load {:.1} before \
+                 the first run on {}); compare CPU and transactions, not rates",
+                self.load, self.processors
+            );
+        }
         for Target { name, value, goal, ok } in self.targets() {
             println!("{name}: {value:.4}, goal {goal:.4}: {}", if ok { "ok" } else { "MISSED" });
         }
@@ -89,6 +104,9 @@ impl Report {
         let oracle_ok = self.runs.values().flatten().all(|it| it.wrong.is_none());
         let results = json!({
             "events": self.events,
+            "quiet": self.is_quiet(),
+            "load_before": self.load,
+            "processors": self.processors,
             "fsync_us": {"before": self.fsync_us[0], "after": self.fsync_us[1]},
             "workloads": {"W1": programs},
             "targets": targets.iter().map(target).collect::<serde_json::Map<String, Value>>(),
@@ -98,6 +116,11 @@ impl Report {
         std::fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
         println!("results: {}", path.display());
         Ok(oracle_ok && targets.iter().all(|it| it.ok))
+    }
+
+    /// Whether rates of this run say something about the programs rather than about the machine.
+    fn is_quiet(&self) -> bool {
+        self.fsync_us.iter().all(|it| *it <= FSYNC_US_MAX) && self.load <= self.processors as f64 / 2.0
     }
 
     fn targets(&self) -> Vec<Target> {

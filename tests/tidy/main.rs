@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod dependencies;
+mod docs;
 mod names;
 mod rust;
 mod shape;

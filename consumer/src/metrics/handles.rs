@@ -48,6 +48,7 @@ impl Metrics {
         for metric in ALL {
             metric.describe_and_register();
         }
+        sekali_producer::metrics::describe_and_register();
         gauge!(super::BUILD_INFO.name, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         let topics = routes.source_names().map(|it| (it.clone(), TopicMetrics::new(it, tiers))).collect();
         let failures =
