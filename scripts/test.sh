@@ -6,8 +6,9 @@ cd "$(dirname "$0")/.."
 
 target=${CARGO_TARGET_DIR:-target}
 skips=$target/test-skips.txt
-# The tests run the workspace's programs, which cargo test does not build for other crates.
-cargo build --workspace --bins
+# The tests run the workspace's programs, which cargo test does not build for other crates. All targets at once: with
+# fewer, dependencies have other features and are compiled twice.
+cargo build --workspace --all-targets
 rm -f "$skips"
 
 read -r -a arguments <<< "${SEKALI_TEST_ARGS:---workspace}"

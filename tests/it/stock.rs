@@ -1,70 +1,183 @@
-//! The reference worker, in both ways of writing.
+//! The main job as its users run it: the programs, real data, duplicates, a killed worker and a restarted one. The
+//! oracle is the ledger against sums that no code of the product computed.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use sekali_consumer::Config;
-use sekali_tests::harness::{Kafka, Outgoing, Program, TestDatabase, eventually, kafka, unique};
+use sekali_schemas::IdempotencyKey;
+use sekali_tests::events::{Events, events};
+use sekali_tests::harness::{Kafka, Process, Program, TestDatabase, eventually, kafka, unique};
+use uuid::Uuid;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const PARTITIONS: i32 = 12;
+const LIMIT: Duration = Duration::from_secs(300);
 
-fn event(id: u32, sku: &str, delta: i64) -> Outgoing {
-    Outgoing::new(sku.to_owned(), format!(r#"{{"sku":"{sku}","delta":{delta}}}"#)).id(&id.to_string())
+struct Run {
+    kafka: &'static Kafka,
+    database: Arc<TestDatabase>,
+    directory: tempfile::TempDir,
+    topic: String,
+    group: String,
 }
 
-/// A mix of everything that a batch may meet, one partition, so that it shares transactions.
-fn records() -> Vec<Outgoing> {
-    let mut records: Vec<Outgoing> =
-        (0..200).map(|it| event(it, ["a", "B", "c"][it as usize % 3], it.into())).collect();
-    records.insert(50, Outgoing::new("a", "{\"sku\":\"a\"").id("unreadable"));
-    records.insert(100, event(100_000, "", 1));
-    records.insert(150, event(7, "B", 7));
-    // Alone each of them fits 64 bits, together they do not.
-    records.extend([event(200, "max", i64::MAX), event(201, "max", 1), event(202, "max", -5)]);
-    records
+impl Run {
+    async fn new() -> Run {
+        let run = Run {
+            kafka: kafka().await,
+            database: Arc::new(TestDatabase::create_empty().await),
+            directory: tempfile::tempdir().unwrap(),
+            topic: unique("retail"),
+            group: unique("stock"),
+        };
+        let config = format!(
+            "[kafka]\nbrokers = \"{}\"\n[postgres]\nurl = \"{}\"\n[consumer]\ngroup = \"{}\"\ntopics = [\"{}\"]\n\
+             session_timeout = \"6s\"\n[topics]\npartitions = {PARTITIONS}\n[admin]\nlisten = \"none\"\n",
+            run.kafka.bootstrap(),
+            run.database.url(),
+            run.group,
+            run.topic
+        );
+        std::fs::write(run.directory.path().join("sekali.toml"), config).unwrap();
+        run
+    }
+
+    fn program(&self, name: &str, arguments: &[&str]) -> Process {
+        let config = self.directory.path().join("sekali.toml");
+        Program::of_workspace(name).arg("--config").arg(config).args(arguments).spawn()
+    }
+
+    async fn sekali(&self, arguments: &[&str]) -> String {
+        let mut process = self.program("sekali", arguments);
+        let status = process.wait(LIMIT).await;
+        assert!(status.success(), "sekali {arguments:?}: {status}: {}", process.stderr());
+        process.stdout()
+    }
+
+    fn worker(&self) -> Process {
+        self.program("sekali-worker", &["stock", "--create-tables"])
+    }
+
+    async fn in_ledger(&self) -> usize {
+        let there: bool = self.database.scalar("SELECT to_regclass('stock_movement') IS NOT NULL").await;
+        if !there {
+            return 0;
+        }
+        let count: i64 = self.database.scalar("SELECT count(*) FROM stock_movement").await;
+        count as usize
+    }
+
+    async fn ledger_reaches(&self, count: usize) {
+        eventually("the ledger grows", LIMIT, async || {
+            let found = self.in_ledger().await;
+            if count <= found { Ok(()) } else { Err(format!("{found} of {count}")) }
+        })
+        .await;
+    }
 }
 
-async fn applied_by(kafka: &Kafka, mode: &str) {
-    let database = TestDatabase::create().await;
-    let (topic, group) = (unique("stock"), unique("stock"));
-    let text = format!(
-        "[kafka]\nbrokers = \"{}\"\n[postgres]\nurl = \"{}\"\n[consumer]\ngroup = \"{group}\"\ntopics = [\"{topic}\"]\n\
-         [topics]\npartitions = 1\n[admin]\nlisten = \"none\"\n",
-        kafka.bootstrap(),
-        database.url(),
-    );
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("stock.toml");
-    std::fs::write(&file, &text).unwrap();
-    sekali_consumer::admin::topics::apply(&Config::from_toml(&text).unwrap()).await.unwrap();
-    kafka.produce(&topic, records()).await;
+/// Samples the committed offsets from outside: none may pass an undecided record. Returns how many samples it took.
+async fn watch_offsets(
+    kafka: &'static Kafka,
+    database: Arc<TestDatabase>,
+    topic: String,
+    group: String,
+    keys: BTreeMap<i32, Vec<Uuid>>,
+    stop: Arc<AtomicBool>,
+) -> Result<u64, String> {
+    let client = database.connect().await;
+    let mut checked: BTreeMap<i32, usize> = BTreeMap::new();
+    let samples = AtomicU64::new(0);
+    while !stop.load(Ordering::Relaxed) {
+        for (partition, committed) in kafka.committed_offsets(&group, &topic).await {
+            let Some(keys) = keys.get(&partition) else { continue };
+            let from = checked.insert(partition, committed as usize).unwrap_or_default();
+            let to = committed as usize;
+            if to < from {
+                return Err(format!("the committed offset of partition {partition} went back from {from} to {to}"));
+            }
+            let passed: Vec<Uuid> =
+                keys[from..to.min(keys.len())].iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+            let sql = "SELECT count(*) FROM sekali.inbox WHERE key = ANY($1)";
+            let decided: i64 = client.query_one(sql, &[&passed]).await.map_err(|error| error.to_string())?.get(0);
+            if decided as usize != passed.len() {
+                return Err(format!(
+                    "offset {committed} of partition {partition} passes {} undecided records",
+                    passed.len() - decided as usize
+                ));
+            }
+        }
+        samples.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(samples.into_inner())
+}
 
-    let worker = Program::of_workspace("sekali-worker").arg("--config").arg(&file);
-    let mut worker = worker.args(["stock", "--create-tables", "--mode", mode]).spawn();
-    eventually("everything is read", LIMIT, async || match kafka.lag(&group, &topic).await {
-        0 => Ok(()),
-        lag => Err(format!("lag {lag}")),
+#[tokio::test(flavor = "multi_thread")]
+async fn every_movement_counts_once_though_records_come_twice_and_workers_die() {
+    let run = Run::new().await;
+    let Events { file, count, sums, origin } = events(run.directory.path());
+    let file = file.to_string_lossy().into_owned();
+    run.sekali(&["migrate"]).await;
+    run.sekali(&["topics", "apply"]).await;
+    let tenth = (count / 10).to_string();
+    run.sekali(&["produce", &file, "--topic", &run.topic]).await;
+    run.sekali(&["produce", &file, "--topic", &run.topic, "--limit", &tenth]).await;
+
+    // What lies where, read by the bench; the identity is the record's own header.
+    let mut keys: BTreeMap<i32, Vec<Uuid>> = BTreeMap::new();
+    for record in run.kafka.read_all(&run.topic).await {
+        let id = record.headers.text("idempotency-key").expect("a key in the headers");
+        let of_partition = keys.entry(record.partition).or_default();
+        assert_eq!(of_partition.len() as i64, record.offset, "no holes in this topic");
+        of_partition.push(IdempotencyKey::new(id).unwrap().uuid());
+    }
+    let produced: usize = keys.values().map(Vec::len).sum();
+    assert_eq!(produced, count + count / 10);
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let watcher = tokio::spawn(watch_offsets(
+        run.kafka,
+        run.database.clone(),
+        run.topic.clone(),
+        run.group.clone(),
+        keys,
+        stop.clone(),
+    ));
+    let (mut killed, mut restarted) = (run.worker(), run.worker());
+    run.ledger_reaches(count / 5).await;
+    killed.sigkill().await;
+    let mut replacement = run.worker();
+    run.ledger_reaches(count / 2).await;
+    restarted.sigterm();
+    let status = restarted.wait(Duration::from_secs(30)).await;
+    assert!(status.success(), "a graceful stop: {status}: {}", restarted.stderr());
+    let mut again = run.worker();
+    run.ledger_reaches(count).await;
+    eventually("the group has caught up", LIMIT, async || {
+        let lag = run.kafka.lag(&run.group, &run.topic).await;
+        if lag == 0 { Ok(()) } else { Err(format!("lag {lag}")) }
     })
     .await;
-    worker.sigterm();
-    assert_eq!(worker.wait(LIMIT).await.code(), Some(0), "{mode}");
+    for worker in [&mut replacement, &mut again] {
+        worker.sigterm();
+        let status = worker.wait(Duration::from_secs(30)).await;
+        assert!(status.success(), "a graceful stop: {status}: {}", worker.stderr());
+    }
+    stop.store(true, Ordering::Relaxed);
+    let samples = watcher.await.unwrap().unwrap_or_else(|broken| panic!("the offset rule is broken: {broken}"));
+    assert!(5 <= samples, "{samples} samples of the offsets");
 
-    let client = database.connect().await;
-    let rows = client.query("SELECT sku, quantity, version FROM stock ORDER BY sku COLLATE \"C\"", &[]).await.unwrap();
-    let stock: Vec<(String, i64, i64)> = rows.iter().map(|it| (it.get(0), it.get(1), it.get(2))).collect();
-    let of = |rest: i64| (0..200).filter(|it| it % 3 == rest).sum::<i64>();
-    let expected = [("B", of(1), 67), ("a", of(0), 67), ("c", of(2), 66), ("max", i64::MAX - 5, 2)];
-    assert_eq!(stock, expected.map(|(sku, quantity, version)| (sku.to_owned(), quantity, version)), "{mode}");
-    let ledger = "SELECT count(*) FROM stock_movement";
-    assert_eq!(database.scalar::<i64>(ledger).await, 202, "{mode}: the copy of event 7 is a duplicate");
-    let dead =
-        client.query("SELECT key_text, class, code FROM sekali.dead_letter ORDER BY key_text", &[]).await.unwrap();
-    let dead: Vec<(String, String, String)> = dead.iter().map(|it| (it.get(0), it.get(1), it.get(2))).collect();
-    let expected = [("100000", "permanent", "SCHEMA"), ("201", "permanent", "22003"), ("unreadable", "invalid", "")];
-    assert_eq!(dead, expected.map(|(key, class, code)| (key.to_owned(), class.to_owned(), code.to_owned())), "{mode}");
-}
-
-#[tokio::test]
-async fn both_modes_write_the_same() {
-    let kafka = kafka().await;
-    tokio::join!(applied_by(kafka, "batch"), applied_by(kafka, "per-event"));
+    let distinct: i64 = run.database.scalar("SELECT count(DISTINCT key) FROM stock_movement").await;
+    assert_eq!((run.in_ledger().await, distinct as usize), (count, count), "every id once in the ledger ({origin})");
+    let client = run.database.connect().await;
+    for sql in ["SELECT sku, quantity FROM stock", "SELECT sku, sum(delta)::bigint FROM stock_movement GROUP BY sku"] {
+        let rows = client.query(sql, &[]).await.unwrap();
+        let found: BTreeMap<String, i64> = rows.iter().map(|it| (it.get(0), it.get(1))).collect();
+        assert!(found == sums, "{sql}: the sums of {origin} are wrong");
+    }
+    assert_eq!(run.kafka.committed_offsets(&run.group, &run.topic).await, run.kafka.end_offsets(&run.topic).await);
+    let dead: i64 = run.database.scalar("SELECT count(*) FROM sekali.dead_letter").await;
+    assert_eq!(dead, 0, "nothing was anybody's fault");
 }

@@ -94,9 +94,11 @@ impl<'a> Totals<'a> {
         sorted.sort_unstable_by_key(|it| it.0);
         let mut totals = Totals { skus: Vec::new(), deltas: Vec::new(), counts: Vec::new() };
         for run in sorted.chunk_by(|left, right| left.0 == right.0) {
-            // Alone, no message gets here: it is a single term, and PostgreSQL says whether the quantity can take it.
-            let overflow = || Failure::permanent("the sum of a batch leaves 64 bits").with_code("22003");
-            let sum = run.iter().try_fold(0_i64, |sum, it| sum.checked_add(it.1)).ok_or_else(overflow)?;
+            // Wide enough for any batch, so that the order of the terms does not matter. A message that runs alone is one
+            // term, and PostgreSQL says whether the quantity can take it.
+            let sum: i128 = run.iter().map(|it| i128::from(it.1)).sum();
+            let overflow = |_| Failure::permanent("the sum of a batch leaves 64 bits").with_code("22003");
+            let sum = i64::try_from(sum).map_err(overflow)?;
             totals.skus.push(run[0].0);
             totals.deltas.push(sum);
             totals.counts.push(run.len() as i64);

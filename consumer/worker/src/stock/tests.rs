@@ -50,8 +50,9 @@ fn totals_are_sorted_sums_by_sku() {
 
 #[test]
 fn a_sum_beyond_64_bits_is_a_failure_and_no_panic() {
-    let skus = ["a", "a"].map(str::to_owned);
-    let failure = Totals::of(&skus, &[i64::MAX, 1]).unwrap_err();
+    let skus = ["a", "a", "a"].map(str::to_owned);
+    assert_eq!(Totals::of(&skus, &[i64::MAX, 1, -5]).unwrap().deltas, [i64::MAX - 4], "only the sum must fit");
+    let failure = Totals::of(&skus, &[i64::MAX, 1, 0]).unwrap_err();
     assert_eq!(failure.class(), FailureClass::Permanent);
     assert_eq!(Totals::of(&skus[..1], &[i64::MAX]).unwrap().deltas, [i64::MAX]);
 }
