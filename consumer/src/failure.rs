@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use deadpool_postgres::PoolError;
 use sekali_producer::SqlError;
 use sekali_schemas::DecodeError;
 use sekali_schemas::control::ErrorInfo;
@@ -147,36 +148,50 @@ impl Failure {
 
 impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Failure {
-        let mut message = String::new();
-        let mut layer: Option<&(dyn Error + 'static)> = Some(&error);
-        while let Some(it) = layer {
-            if let Some(sql) = it.downcast_ref::<tokio_postgres::Error>() {
-                return Failure::of_sql(&SqlError::of(sql));
-            }
-            if let Some(sql) = it.downcast_ref::<SqlError>() {
-                return Failure::of_sql(sql);
-            }
-            if let Some(pool) = it.downcast_ref::<deadpool_postgres::PoolError>()
-                && !matches!(pool, deadpool_postgres::PoolError::Backend(_))
-            {
-                return Failure::new(FailureClass::Interrupted, "no database connection to be had from the pool");
-            }
-            if let Some(decode) = it.downcast_ref::<DecodeError>() {
-                return Failure::invalid(decode);
-            }
-            // Its text may quote the payload.
-            let text = match it.downcast_ref::<serde_json::Error>() {
-                Some(json) => DecodeError::from_json(json).to_string(),
-                None => it.to_string(),
-            };
-            if !message.is_empty() {
-                message.push_str(": ");
-            }
-            message.push_str(&text);
-            layer = it.source();
+        let layers = layers(&error);
+        // What is known to quote payloads or row data speaks for the whole chain: whoever wraps it may repeat its text.
+        if let Some(known) = layers.iter().find_map(|it| known(*it)) {
+            return known;
         }
-        Failure::transient(message)
+        let texts: Vec<String> = layers.iter().map(ToString::to_string).collect();
+        Failure::transient(texts.join(": "))
     }
+}
+
+type Layer<'a> = &'a (dyn Error + 'static);
+
+/// An error and its causes. An I/O error hides the one that it was made of, and passes over it as a source.
+fn layers<'a>(error: Layer<'a>) -> Vec<Layer<'a>> {
+    let mut found: Vec<Layer<'a>> = Vec::new();
+    let mut next = Some(error);
+    while let Some(it) = next {
+        found.push(it);
+        let inner = it.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        next = match inner {
+            Some(inner) => Some(inner as Layer<'a>),
+            None => it.source(),
+        };
+    }
+    found
+}
+
+fn known(layer: Layer<'_>) -> Option<Failure> {
+    if let Some(sql) = layer.downcast_ref::<tokio_postgres::Error>() {
+        return Some(Failure::of_sql(&SqlError::of(sql)));
+    }
+    if let Some(sql) = layer.downcast_ref::<SqlError>() {
+        return Some(Failure::of_sql(sql));
+    }
+    if let Some(pool) = layer.downcast_ref::<PoolError>()
+        && !matches!(pool, PoolError::Backend(_))
+    {
+        return Some(Failure::new(FailureClass::Interrupted, "no database connection to be had from the pool"));
+    }
+    if let Some(decode) = layer.downcast_ref::<DecodeError>() {
+        return Some(Failure::invalid(decode));
+    }
+    let json = layer.downcast_ref::<serde_json::Error>()?;
+    Some(Failure::transient(DecodeError::from_json(json)))
 }
 
 /// The table of DESIGN: what an SQLSTATE says about the message.
@@ -232,6 +247,8 @@ mod tests {
         let failure = Failure::from(std::io::Error::other(json));
         assert_eq!(failure.class(), FailureClass::Transient);
         assert!(!failure.info().message.contains("secret"), "{}", failure.info().message);
+        let failure = Failure::from(std::io::Error::other(std::io::Error::other("the disk is full")));
+        assert_eq!(failure.info().message, "the disk is full: the disk is full: the disk is full");
         let failure = Failure::permanent("no such account").with_code("ACCOUNT");
         assert_eq!((failure.info().code.as_str(), failure.info().class.as_str()), ("ACCOUNT", "permanent"));
     }

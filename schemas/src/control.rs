@@ -217,8 +217,8 @@ pub struct ControlError {
 
 fn optional<'a>(headers: &'a Headers, name: &'static str) -> Result<Option<&'a str>, ControlError> {
     let mut found: Option<&[u8]> = None;
-    for header in headers.iter().filter(|it| it.name == name) {
-        let value = header.value.ok_or(ControlError { header: name, problem: "null" })?;
+    for value in headers.values(name) {
+        let value = value.ok_or(ControlError { header: name, problem: "null" })?;
         if found.is_some_and(|it| it != value) {
             return Err(ControlError { header: name, problem: "given twice with different values" });
         }

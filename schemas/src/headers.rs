@@ -51,12 +51,17 @@ impl Headers {
 
     /// Every header in record order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Header<'_>> {
-        self.spans.iter().map(|span| self.header(*span))
+        self.spans.iter().map(|span| self.header(span))
     }
 
     /// The value of the last header of that name: `None` when absent, `Some(None)` when it is null.
     pub fn get(&self, name: &str) -> Option<Option<&[u8]>> {
-        self.spans.iter().rev().map(|span| self.header(*span)).find(|it| it.name == name).map(|it| it.value)
+        self.spans.iter().rev().find(|it| self.name_bytes(it) == name.as_bytes()).map(|it| self.value(it))
+    }
+
+    /// The values of every header of that name, in order.
+    pub fn values<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = Option<&'a [u8]>> + use<'a, 'n> {
+        self.spans.iter().filter(move |it| self.name_bytes(it) == name.as_bytes()).map(|it| self.value(it))
     }
 
     /// The value of the last header of that name as text; `None` when absent, null or not UTF-8.
@@ -73,11 +78,19 @@ impl Headers {
         sizes.sum()
     }
 
-    fn header(&self, span: Span) -> Header<'_> {
-        let name_end = (span.start + span.name_len) as usize;
-        let name = std::str::from_utf8(&self.buffer[span.start as usize..name_end]).unwrap_or_default();
-        let value = (span.value_len != NULL).then(|| &self.buffer[name_end..name_end + span.value_len as usize]);
-        Header { name, value }
+    fn header(&self, span: &Span) -> Header<'_> {
+        // Names went in as text. Only who lists them pays for this check; searches compare bytes.
+        let name = std::str::from_utf8(self.name_bytes(span)).unwrap_or_default();
+        Header { name, value: self.value(span) }
+    }
+
+    fn name_bytes(&self, span: &Span) -> &[u8] {
+        &self.buffer[span.start as usize..(span.start + span.name_len) as usize]
+    }
+
+    fn value(&self, span: &Span) -> Option<&[u8]> {
+        let start = (span.start + span.name_len) as usize;
+        (span.value_len != NULL).then(|| &self.buffer[start..start + span.value_len as usize])
     }
 }
 

@@ -112,8 +112,7 @@ impl IdempotencyKey {
 
 fn only_value<'a>(headers: &'a Headers, name: &str) -> Result<Option<&'a str>, KeyError> {
     let mut found: Option<&[u8]> = None;
-    for header in headers.iter().filter(|it| it.name == name) {
-        let Some(value) = header.value else { continue };
+    for value in headers.values(name).flatten() {
         if found.is_some_and(|it| it != value) {
             return Err(KeyError::Ambiguous);
         }

@@ -76,14 +76,25 @@ pub(crate) fn peak_rss_mb(pid: i32) -> Result<f64, anyhow::Error> {
     Ok(kb / 1024.0)
 }
 
+/// Offset commits of one run.
+pub(crate) struct OffsetCommits {
+    pub(crate) count: usize,
+    pub(crate) per_second: f64,
+}
+
 /// Offset commits of a group, counted where they end up: in the broker's own topic. A client's counter says what the
 /// client was told, which for asynchronous commits may be nothing at all.
-pub(crate) async fn offset_commits(kafka: &Kafka, group: &str) -> u64 {
+pub(crate) async fn offset_commits(kafka: &Kafka, group: &str) -> OffsetCommits {
     let records = kafka.read_all("__consumer_offsets").await;
     let of_group = records.iter().filter(|it| it.key.as_deref().is_some_and(|key| is_commit_of(key, group)));
     // One request writes a record for each of its partitions, all at one moment.
-    let moments: BTreeSet<Option<i64>> = of_group.map(|it| it.timestamp_ms).collect();
-    moments.len() as u64
+    let moments: BTreeSet<i64> = of_group.filter_map(|it| it.timestamp_ms).collect();
+    let span_ms = moments.last().zip(moments.first()).map_or(0, |(last, first)| last - first);
+    let per_second = match moments.len() {
+        few @ (0 | 1) => few as f64,
+        many => (many - 1) as f64 * 1000.0 / span_ms as f64,
+    };
+    OffsetCommits { count: moments.len(), per_second }
 }
 
 /// `OffsetCommitKey`: version 0 or 1, then the group as a text with a length of two bytes.

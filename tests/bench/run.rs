@@ -32,7 +32,8 @@ pub(crate) struct Measured {
     pub(crate) transactions_per_event: f64,
     /// Of all transactions in the database, its housekeeping included.
     pub(crate) all_transactions: i64,
-    pub(crate) offset_commits: u64,
+    pub(crate) offset_commits: usize,
+    pub(crate) offset_commits_per_second: f64,
     pub(crate) rss_mb: f64,
     /// What the oracle found wrong.
     pub(crate) wrong: Option<String>,
@@ -89,7 +90,8 @@ pub(crate) async fn run(
         wal_bytes_per_event: (after.wal_bytes - before.wal_bytes) as f64 / events,
         transactions_per_event: drain.transactions as f64 / events,
         all_transactions: measure::transactions(&client).await? - before.transactions - looks,
-        offset_commits,
+        offset_commits: offset_commits.count,
+        offset_commits_per_second: offset_commits.per_second,
         rss_mb,
         wrong,
     };

@@ -30,7 +30,11 @@ const COUNT_IN_CI: usize = 50_000;
 pub fn events(directory: &Path) -> Events {
     let bound = std::env::var("SEKALI_TEST_EVENTS").ok().and_then(|it| it.parse().ok());
     let in_ci = std::env::var("CI").is_ok_and(|it| it == "true");
-    let max = bound.unwrap_or(if in_ci { COUNT_IN_CI } else { usize::MAX });
+    first_events(directory, bound.unwrap_or(if in_ci { COUNT_IN_CI } else { usize::MAX }))
+}
+
+/// The first `max` events.
+pub fn first_events(directory: &Path, max: usize) -> Events {
     let shared =
         std::env::var_os("SEKALI_SHARED_DATA").map_or_else(|| workspace_root().join("../shared/data"), PathBuf::from);
     let retail = shared.join("online-retail.ndjson.gz");

@@ -48,21 +48,17 @@ impl Chunk {
 
     /// Copies a message out of the client, so that its fetch buffer can go.
     pub(crate) fn add(&mut self, partition: Partition, message: &BorrowedMessage<'_>) {
-        // The client library panics on a header name that is not UTF-8.
-        let headers = catch_unwind(AssertUnwindSafe(|| {
-            let headers = message.headers()?;
-            Some(
-                (0..headers.count())
-                    .map(|it| headers.get(it))
-                    .map(|it| Header { name: it.key, value: it.value })
-                    .collect(),
-            )
+        let (key, payload) = (message.key(), message.payload());
+        let arena = &mut self.arena;
+        // The client library panics on a header name that is not UTF-8. What was copied by then stays unused.
+        let copied = catch_unwind(AssertUnwindSafe(|| match message.headers() {
+            Some(headers) => arena.add(key, payload, (0..headers.count()).map(|it| header(headers.get(it)))),
+            None => arena.add(key, payload, std::iter::empty()),
         }));
-        let (headers_readable, headers): (bool, Vec<Header<'_>>) = match headers {
-            Ok(headers) => (true, headers.unwrap_or_default()),
-            Err(_panic) => (false, Vec::new()),
-        };
-        self.arena.add(message.key(), message.payload(), headers.into_iter());
+        let headers_readable = copied.is_ok();
+        if !headers_readable {
+            self.arena.add(key, payload, std::iter::empty());
+        }
         self.places.push(Place {
             partition,
             offset: message.offset(),
@@ -70,6 +66,10 @@ impl Chunk {
             headers_readable,
         });
     }
+}
+
+fn header<'a>(header: rdkafka::message::Header<'a, &'a [u8]>) -> Header<'a> {
+    Header { name: header.key, value: header.value }
 }
 
 impl Reader {

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use sekali_tests::harness::{TestDatabase, kafka, workspace_root};
+use sekali_tests::harness::{TestDatabase, kafka};
 
 use super::Operator;
 
@@ -134,15 +134,10 @@ async fn a_topic_that_does_not_exist_is_not_created() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sample_of_real_events_arrives_whole() {
-    let data = std::env::var_os("SEKALI_SHARED_DATA")
-        .map_or_else(|| workspace_root().join("../shared/data"), std::path::PathBuf::from);
-    let file = data.join("online-retail-2k.ndjson");
-    if !file.is_file() {
-        sekali_tests::skip!("no {}: set SEKALI_SHARED_DATA", file.display());
-    }
+    let directory = tempfile::tempdir().unwrap();
+    let events = sekali_tests::events::first_events(directory.path(), 2_000);
     let (_database, operator) = operator(3).await;
-    let arguments = ["produce", file.to_str().unwrap(), "--topic", &operator.topic];
+    let arguments = ["produce", events.file.to_str().unwrap(), "--topic", &operator.topic];
     operator.run(&arguments).await.expect(0, &[]);
-    let lines = std::fs::read_to_string(&file).unwrap().lines().count();
-    assert_eq!(count(&operator).await, lines as i64);
+    assert_eq!(count(&operator).await, events.count as i64, "{}", events.origin);
 }
