@@ -42,7 +42,22 @@ pub(crate) struct Process {
     pub(crate) stopped: Option<Vec<(Partition, Offset)>>,
     pub(crate) stopping: bool,
     pub(crate) releasing: bool,
+    /// The partition that is being handed over.
+    revoked: Option<Partition>,
+    /// Until when a graceful end may wait for work in hand.
+    drain_until: Timestamp,
+    /// From when each executor may work again after an interruption.
+    rests_until: [Timestamp; LANES],
+    /// Changes of the assignment: so far, and when each executor's batch began. What was interrupted may not be ours any
+    /// more, and then there is nothing to wait for.
+    changes: u64,
+    changes_at_start: [u64; LANES],
+    /// Partitions of each executor's batch.
+    in_batch: [Vec<Partition>; LANES],
 }
+
+const INTERRUPTED_DELAY: Duration = Duration::from_millis(10);
+const DRAIN: Duration = Duration::from_millis(500);
 
 impl Process {
     pub(crate) fn new(random: &mut Random, world: &World) -> Process {
@@ -51,7 +66,7 @@ impl Process {
             batch_max: BATCH_MAX,
             buffered_max: BUFFERED_MAX,
             commit_interval: Duration::from_millis(100),
-            interrupted_delay: Duration::from_millis(10),
+            interrupted_delay: INTERRUPTED_DELAY,
             interrupted_delay_max: Duration::from_millis(80),
         };
         Process {
@@ -66,30 +81,45 @@ impl Process {
             stopped: None,
             stopping: false,
             releasing: false,
+            revoked: None,
+            drain_until: Timestamp::default(),
+            rests_until: [Timestamp::default(); LANES],
+            changes: 0,
+            changes_at_start: [0; LANES],
+            in_batch: [const { Vec::new() }; LANES],
         }
     }
 
     pub(crate) fn assign(&mut self, world: &mut World, place: Partition, generation: u64) {
         self.generations.insert(place, generation);
+        self.changes += 1;
+        self.revoked = self.revoked.filter(|it| *it != place);
         self.fetching.insert(place, world.committed[&place]);
         self.paused.remove(&place);
         self.apply(world, Event::Assigned(vec![place]));
     }
 
     pub(crate) fn revoke(&mut self, world: &mut World, place: Partition) {
-        self.fetching.remove(&place);
+        let from = self.fetching.remove(&place).unwrap_or_default();
         self.releasing = true;
+        self.revoked = Some(place);
+        self.changes += 1;
         self.apply(world, Event::Revoked(vec![place]));
+        // Polled before the revocation, on its way to the driver.
+        let late = world.read(place, from, 3);
+        self.apply(world, Event::Received(place, late));
     }
 
     pub(crate) fn lose(&mut self, world: &mut World, place: Partition) {
+        self.changes += 1;
         self.fetching.remove(&place);
         self.apply(world, Event::Lost(vec![place]));
     }
 
     pub(crate) fn shut_down(&mut self, world: &mut World) {
         self.stopping = true;
-        self.apply(world, Event::Shutdown { drain: Duration::from_millis(500) });
+        self.drain_until = world.now.after(DRAIN);
+        self.apply(world, Event::Shutdown { drain: DRAIN });
     }
 
     pub(crate) fn tick(&mut self, world: &mut World) {
@@ -138,6 +168,9 @@ impl Process {
 
     pub(crate) fn report(&mut self, world: &mut World) -> bool {
         let Some(Report { lane, outcome, items }) = self.reports.pop_front() else { return false };
+        if outcome == Outcome::Interrupted && self.changes == self.changes_at_start[lane.0] {
+            self.rests_until[lane.0] = world.now.after(INTERRUPTED_DELAY);
+        }
         self.apply(world, Event::Finished { lane, outcome, items });
         true
     }
@@ -187,7 +220,12 @@ impl Process {
     }
 
     fn apply(&mut self, world: &mut World, event: Event<Logged>) {
-        for action in self.core.apply(world.now, event) {
+        let before = self.core.in_flight();
+        let actions = self.core.apply(world.now, event);
+        if self.stopping && before < self.core.in_flight() {
+            world.violated("took something new while draining".to_owned());
+        }
+        for action in actions {
             match action {
                 Action::Run { lane, items } => self.start(world, lane, Work::Run(items)),
                 Action::Decide { lane, item, decision } => self.start(world, lane, Work::Decide(item, decision)),
@@ -205,12 +243,22 @@ impl Process {
                     }
                 }
                 Action::Release(positions) => {
+                    if self.revoked.is_some_and(|it| self.in_hand(it)) {
+                        world.violated("let go of a partition while its work was in hand".to_owned());
+                    }
                     self.released = Some(positions);
                     self.releasing = false;
                 }
-                Action::Stop(positions) => self.stopped = Some(positions),
+                Action::Stop(positions) => {
+                    let in_hand = !self.work.is_empty() || !self.reports.is_empty();
+                    if in_hand && world.now < self.drain_until {
+                        world.violated("stopped while work was in hand".to_owned());
+                    }
+                    self.stopped = Some(positions);
+                }
             }
         }
+        self.check_pauses(world);
         // A fetch may overshoot the share of each partition by what one fetch holds.
         let bound = BUFFERED_MAX * 2 + LANES * BATCH_MAX * 2 + self.fetching.len() * 6;
         if bound < self.core.in_flight() {
@@ -218,7 +266,32 @@ impl Process {
         }
     }
 
+    /// Whether an executor has a batch with records of a partition that is being handed over, read under this ownership.
+    fn in_hand(&self, place: Partition) -> bool {
+        let busy = |lane| self.work.iter().any(|it| it.0 == lane) || self.reports.iter().any(|it| it.lane == lane);
+        let this_ownership = |lane: LaneId| self.changes_at_start[lane.0] + 1 == self.changes;
+        (0..LANES).map(LaneId).any(|it| busy(it) && this_ownership(it) && self.in_batch[it.0].contains(&place))
+    }
+
+    /// What is not due is not fetched further: its tier would be read into memory.
+    fn check_pauses(&self, world: &mut World) {
+        for (place, _, due_at) in self.core.heads() {
+            let waits = due_at.is_some_and(|it| world.now < it);
+            if waits && !self.stopping && self.revoked != Some(place) && !self.paused.contains(&place) {
+                world.violated(format!("{place:?} is fetched although its head is not due"));
+            }
+        }
+    }
+
     fn start(&mut self, world: &mut World, lane: LaneId, work: Work) {
+        if let Work::Run(items) = &work {
+            if self.releasing && items.iter().any(|it| Some(it.partition) == self.revoked) {
+                world.violated("a revoked partition was given new work".to_owned());
+            }
+            if world.now < self.rests_until[lane.0] {
+                world.violated(format!("executor {} did not wait after an interruption", lane.0));
+            }
+        }
         if self.work.iter().any(|(it, _)| *it == lane) || self.reports.iter().any(|it| it.lane == lane) {
             world.violated(format!("executor {} was given a second batch", lane.0));
         }
@@ -226,6 +299,11 @@ impl Process {
             && (BATCH_MAX < items.len() || items.iter().any(|it| it.partition.retry != items[0].partition.retry))
         {
             world.violated("a batch is too large or mixes source and retry records".to_owned());
+        }
+        // A decision goes on with what its batch began with.
+        if let Work::Run(items) = &work {
+            self.changes_at_start[lane.0] = self.changes;
+            self.in_batch[lane.0] = items.iter().map(|it| it.partition).collect();
         }
         self.work.push((lane, work));
     }
