@@ -125,8 +125,8 @@ impl<M> Core<M> {
         assert!(self.releasing.is_none(), "the client revokes once at a time");
         for partition in &partitions {
             if let Some(owned) = self.owned.get_mut(partition) {
+                // What is buffered goes with it; nothing of it is run any more.
                 owned.leaving = true;
-                owned.drop_buffer();
             }
         }
         self.drop_redo(|partition| partitions.contains(&partition));

@@ -15,11 +15,6 @@ const MUTANTS: &[(&str, &str, &str)] = &[
     ("assignment.rs", "partitions.iter().any(|it| self.owned.get(it).is_some_and(|it| 0 < it.in_hand))", "false"),
     ("assignment.rs", "if !owned.leaving && self.stopping.is_none() {", "if true {"),
     ("assignment.rs", "owned.leaving = true;", ""),
-    (
-        "assignment.rs",
-        "owned.drop_buffer();\n            }\n        }\n        self.drop_redo",
-        "}\n        }\n        self.drop_redo",
-    ),
     ("assignment.rs", "self.drop_redo(|partition| partitions.contains(&partition));", ""),
     ("assignment.rs", "(Some(_), None) => actions.push(Action::Resume(partition)),", "(Some(_), None) => {}"),
     (
