@@ -8,6 +8,7 @@ mod migrate;
 mod postgres;
 pub mod topics;
 
+pub(crate) use kafka::Cluster;
 pub use lag::{PartitionLag, lag};
 pub use migrate::{AppliedMigration, MigrationReport, migrate, require_schema, schema_version};
 pub(crate) use postgres::connect;

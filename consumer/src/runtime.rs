@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use sekali_producer::{Error, ErrorKind, KafkaCauses, Relay, SqlError, explain};
+use sekali_producer::{Error, ErrorKind, Relay, SqlError};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -193,8 +192,6 @@ const LATE_MAX: Duration = Duration::from_secs(1);
 const SIDE_END_MAX: Duration = Duration::from_secs(5);
 /// Longest wait for any answer of the database outside a handler.
 const DATABASE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest wait for the brokers at start.
-const METADATA_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn limits(config: &Config) -> Limits {
     let section = &config.consumer;
@@ -210,47 +207,17 @@ fn limits(config: &Config) -> Limits {
 
 /// Topics are never made by accident: one that is missing is an error with the command that makes it. Returns the source
 /// topics with their numbers of partitions.
-async fn require_topics(config: &Config, routes: &Arc<Routes>) -> Result<Vec<(Arc<str>, usize)>, Error> {
-    let client = config.kafka.client_config()?;
-    let routes = routes.clone();
-    let check = tokio::task::spawn_blocking(move || {
-        let causes = KafkaCauses::new();
-        let consumer: BaseConsumer<KafkaCauses> =
-            client.create_with_context(causes.clone()).map_err(|error| explain(&error, &causes))?;
-        let metadata = fetch_metadata(&consumer, &causes)?;
-        let exists = |name: &str| metadata.topics().iter().any(|it| it.name() == name && !it.partitions().is_empty());
-        let subscribed = routes.subscribed().iter().map(|it| &*it.name);
-        let missing: Vec<&str> = subscribed.chain(routes.dlqs()).filter(|it| !exists(it)).collect();
-        if missing.is_empty() {
-            let count = |name: &str| {
-                metadata.topics().iter().find(|it| it.name() == name).map_or(0, |it| it.partitions().len())
-            };
-            return Ok(routes.source_names().map(|it| (it.clone(), count(it))).collect());
-        }
-        let text = format!("missing: {}; run `sekali topics apply`", missing.join(", "));
-        Err(Error::new(ErrorKind::Kafka, "find the topics of the group").because(text))
-    });
-    check.await.map_err(|error| Error::new(ErrorKind::System, "ask kafka for its topics").because(error))?
-}
-
-/// Asks until the brokers answer; the true cause of a refusal arrives beside the result.
-fn fetch_metadata(
-    consumer: &BaseConsumer<KafkaCauses>,
-    causes: &KafkaCauses,
-) -> Result<rdkafka::metadata::Metadata, Error> {
-    let started = std::time::Instant::now();
-    loop {
-        // Serves the error callback.
-        let _nothing = consumer.poll(Duration::ZERO);
-        match consumer.fetch_metadata(None, Duration::from_secs(2)) {
-            Ok(metadata) => return Ok(metadata),
-            Err(error) if causes.is_login_refused() || METADATA_TIMEOUT < started.elapsed() => {
-                let _nothing = consumer.poll(Duration::ZERO);
-                return Err(explain(&error, causes));
-            }
-            Err(_) => {}
-        }
+async fn require_topics(config: &Config, routes: &Routes) -> Result<Vec<(Arc<str>, usize)>, Error> {
+    let metadata = admin::Cluster::connect(&config.kafka).await?.metadata().await?;
+    let partitions =
+        |name: &str| metadata.topics().iter().find(|it| it.name() == name).map_or(0, |it| it.partitions().len());
+    let subscribed = routes.subscribed().iter().map(|it| &*it.name);
+    let missing: Vec<&str> = subscribed.chain(routes.dlqs()).filter(|it| partitions(it) == 0).collect();
+    if missing.is_empty() {
+        return Ok(routes.source_names().map(|it| (it.clone(), partitions(it))).collect());
     }
+    let text = format!("missing: {}; run `sekali topics apply`", missing.join(", "));
+    Err(Error::new(ErrorKind::Kafka, "find the topics of the group").because(text))
 }
 
 /// Completes at SIGTERM or SIGINT.

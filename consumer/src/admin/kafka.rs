@@ -25,7 +25,7 @@ const TOPIC_TIMEOUT: Duration = Duration::from_secs(30);
 const TOPIC_POLL: Duration = Duration::from_millis(100);
 
 /// A connection for administration.
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     admin: AdminClient<KafkaCauses>,
     /// Asked for metadata: its client serves the error callback, which the admin client's does not.
     probe: Arc<FutureProducer<KafkaCauses>>,
@@ -34,7 +34,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// Connects, and waits until a broker answers.
-    pub(super) async fn connect(section: &KafkaSection) -> Result<Cluster, Error> {
+    pub(crate) async fn connect(section: &KafkaSection) -> Result<Cluster, Error> {
         let config = section.client_config()?;
         let causes = KafkaCauses::new();
         let probe: FutureProducer<KafkaCauses> =
@@ -46,7 +46,7 @@ impl Cluster {
     }
 
     /// Every topic and broker. Asking for all of them never creates a topic.
-    pub(super) async fn metadata(&self) -> Result<Metadata, Error> {
+    pub(crate) async fn metadata(&self) -> Result<Metadata, Error> {
         let (probe, causes) = (self.probe.clone(), self.causes.clone());
         blocking(move || {
             let deadline = Instant::now() + CONNECT_TIMEOUT;

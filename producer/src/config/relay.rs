@@ -9,7 +9,7 @@ use super::duration;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RelaySection {
-    /// Whether every worker takes part, so that no process of its own is needed. Off: run `sekali relay`, else nothing
+    /// Whether every worker takes part, so that no process of its own is needed. Off: run a `Relay` yourself, else nothing
     /// that is enqueued (retries, dead letters) reaches Kafka. Default `true`.
     pub embedded: bool,
     /// How long a leader that vanished is waited for. Too short: a slow database costs the lease and pages are published

@@ -173,7 +173,7 @@ async fn relay(client: &Client, config: &Config) -> Result<Check, Error> {
     let remedy = if config.relay.embedded {
         "start a worker; each takes part in the relay"
     } else {
-        "start `sekali relay`, or set relay.embedded = true"
+        "set relay.embedded = true, or start a process that runs the relay"
     };
     Ok(Check::warn(NAME, "no process publishes the outbox", remedy))
 }

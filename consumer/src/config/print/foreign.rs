@@ -67,7 +67,7 @@ pub(crate) const RELAY: Docs = Docs {
         (
             "embedded",
             &[
-                "Whether every worker takes part. When false, run `sekali relay`, or nothing that is enqueued reaches",
+                "Whether every worker takes part. When false, run the relay yourself, or nothing that is enqueued reaches",
                 "Kafka.",
             ],
         ),
