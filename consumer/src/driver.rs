@@ -13,14 +13,17 @@ use crate::core::{Action, Core, Event, Offset, Partition, Timestamp};
 use crate::executor::Work;
 use crate::housekeeping::Progress;
 use crate::incoming::Incoming;
-use crate::kafka::{Command, Link, Polled};
+use crate::kafka::{Command, Link, Polled, Role};
 use crate::metrics::{self, Metrics};
 use crate::probes::Status;
 use crate::routes::Routes;
 
 pub(crate) struct Driver {
     pub(crate) core: Core<Incoming>,
-    pub(crate) link: Link,
+    pub(crate) polled: mpsc::Receiver<Polled>,
+    pub(crate) links: Vec<Link>,
+    /// Clients whose threads have ended.
+    pub(crate) closed: Vec<Role>,
     pub(crate) lanes: Vec<mpsc::Sender<Work>>,
     pub(crate) results: mpsc::UnboundedReceiver<Event<Incoming>>,
     pub(crate) routes: Arc<Routes>,
@@ -59,10 +62,7 @@ impl Driver {
             let turn = tokio::select! {
                 biased;
                 Some(result) = self.results.recv() => self.step(result),
-                polled = self.link.polled.recv() => match polled {
-                    Some(polled) => self.polled(polled),
-                    None => Turn::Closed,
-                },
+                Some(polled) = self.polled.recv() => self.polled(polled),
                 () = &mut shutdown, if !stopping => {
                     stopping = true;
                     self.status.stopping();
@@ -90,7 +90,7 @@ impl Driver {
                 return Err(dead.unwrap_or(stuck));
             }
         }
-        let crashed = self.link.thread.join().is_err();
+        let crashed = self.links.drain(..).fold(false, |crashed, link| link.thread.join().is_err() || crashed);
         match dead {
             Some(error) => Err(error),
             None if crashed || !stopping => Err(Error::new(ErrorKind::System, "keep the poll thread alive")),
@@ -140,8 +140,17 @@ impl Driver {
             }
             Polled::Trouble => Turn::On,
             Polled::Fatal(error) => Turn::Dead(error),
-            Polled::Closed => Turn::Closed,
+            Polled::Closed(role) => self.closed(role),
         }
+    }
+
+    /// A client's thread has ended, and must not before it was told to.
+    fn closed(&mut self, role: Role) -> Turn {
+        self.closed.push(role);
+        if self.closed.len() == self.links.len() {
+            return Turn::Closed;
+        }
+        Turn::Dead(Error::new(ErrorKind::System, "keep the poll threads alive"))
     }
 
     /// Kafka has these positions.
@@ -163,15 +172,21 @@ impl Driver {
             match action {
                 Action::Run { lane, items } => self.order(lane.0, Work::Run(items)),
                 Action::Decide { lane, item, decision } => self.order(lane.0, Work::Decide(item, decision)),
-                Action::Commit(positions) => self.command(Command::Commit(positions)),
-                Action::Pause(partition, reason) => self.command(Command::Pause(partition, reason)),
-                Action::Resume(partition) => self.command(Command::Resume(partition)),
-                Action::Release(positions) => self.command(Command::Release(positions)),
+                Action::Commit(positions) => self.each(positions, false, Command::Commit),
+                Action::Pause(partition, reason) => {
+                    self.command(Role::of(partition), Command::Pause(partition, reason))
+                }
+                Action::Resume(partition) => self.command(Role::of(partition), Command::Resume(partition)),
+                Action::Release { partitions, positions } => {
+                    if let Some(first) = partitions.first() {
+                        self.command(Role::of(*first), Command::Release(positions));
+                    }
+                }
                 Action::Stop(positions) => {
                     let mode = if self.core.in_flight() == 0 { "graceful" } else { "forced" };
                     metrics::SHUTDOWNS.count(&[("mode", mode)]).increment(1);
                     tracing::info!(mode, "leaving the group");
-                    self.command(Command::Close(positions));
+                    self.each(positions, true, Command::Close);
                     turn = Turn::Closing;
                 }
             }
@@ -185,9 +200,26 @@ impl Driver {
         assert!(sent.is_ok(), "executor {lane} is gone or was given a second order");
     }
 
-    fn command(&self, command: Command) {
-        // A poll thread that is gone says so through its own channel.
-        let _gone = self.link.commands.send(command);
+    fn command(&self, role: Role, command: Command) {
+        if let Some(link) = self.links.iter().find(|it| it.role == role) {
+            // A poll thread that is gone says so through its own channel.
+            let _gone = link.commands.send(command);
+        }
+    }
+
+    /// Gives each client the positions of its partitions; none where there are none, unless all must be told.
+    fn each(
+        &self,
+        positions: Vec<(Partition, Offset)>,
+        all: bool,
+        command: impl Fn(Vec<(Partition, Offset)>) -> Command,
+    ) {
+        let (retries, sources): (Vec<_>, Vec<_>) = positions.into_iter().partition(|it| it.0.retry);
+        for (role, positions) in [(Role::Source, sources), (Role::Retry, retries)] {
+            if all || !positions.is_empty() {
+                self.command(role, command(positions));
+            }
+        }
     }
 
     fn assignment_changed(&self) {
@@ -246,9 +278,7 @@ impl Driver {
             metrics::level(&metrics::PAUSED, &[("topic", topic)]).set(count as f64);
         }
         metrics::INFLIGHT.level(&[]).set(self.core.in_flight() as f64);
-        metrics::LAST_POLL
-            .level(&[])
-            .set(self.metrics.polled_at_ms.load(std::sync::atomic::Ordering::Relaxed) as f64 / 1000.0);
+        metrics::LAST_POLL.level(&[]).set(self.metrics.polled_at_ms() as f64 / 1000.0);
         self.status.interruptions(self.core.interruptions());
     }
 

@@ -1,4 +1,8 @@
-//! The Kafka side: one thread that polls, serves rebalances and commits, and never waits for work.
+//! The Kafka side: threads that poll, serve rebalances and commit, and never wait for work.
+//!
+//! A process has two clients in its group: one reads the source topics, one the retry topics. With a single one, the
+//! assignors balance the sum of both, so that one member may get all source partitions and another idle retry
+//! partitions only.
 
 mod context;
 mod poll;
@@ -9,7 +13,6 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use sekali_producer::Error;
-use tokio::sync::mpsc as channel;
 
 use crate::core::{Offset, Partition, PauseReason, Record};
 use crate::incoming::Incoming;
@@ -34,8 +37,8 @@ pub(crate) enum Polled {
     Trouble,
     /// The client is dead: the process must end or start anew.
     Fatal(Error),
-    /// The thread has left the group and ended.
-    Closed,
+    /// The thread of a client has left the group and ended.
+    Closed(Role),
 }
 
 /// What the client knows about its partitions, every few seconds. It is also how asynchronous commits are confirmed: the
@@ -60,9 +63,32 @@ pub(crate) enum Command {
     Close(Vec<(Partition, Offset)>),
 }
 
-/// Both ends of the connection between poll thread and driver.
+/// Which topics a client reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Role {
+    Source,
+    Retry,
+}
+
+impl Role {
+    pub(crate) const ALL: [Role; 2] = [Role::Source, Role::Retry];
+
+    pub(crate) fn of(partition: Partition) -> Role {
+        if partition.retry { Role::Retry } else { Role::Source }
+    }
+
+    /// What its names have in common with those of the other client, and what not.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Role::Source => "",
+            Role::Retry => "-retry",
+        }
+    }
+}
+
+/// The driver's end of the connection to one client's thread.
 pub(crate) struct Link {
-    pub(crate) polled: channel::Receiver<Polled>,
+    pub(crate) role: Role,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) thread: std::thread::JoinHandle<()>,
 }

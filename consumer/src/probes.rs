@@ -62,8 +62,8 @@ impl Status {
     fn standstill(&self) -> Option<&'static str> {
         let now = unix_ms();
         let still = |at: u64| STANDSTILL_MS < now.saturating_sub(at);
-        if still(self.metrics.polled_at_ms.load(Ordering::Relaxed)) {
-            return Some("the poll loop stands still");
+        if still(self.metrics.polled_at_ms()) {
+            return Some("a poll loop stands still");
         }
         still(self.metrics.driven_at_ms.load(Ordering::Relaxed)).then_some("the driver stands still")
     }

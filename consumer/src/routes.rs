@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use sekali_schemas::topics::GroupTopics;
 
+use crate::kafka::Role;
+
 /// The topics of one group, fixed at start.
 #[derive(Debug, Clone)]
 pub(crate) struct Routes {
@@ -61,6 +63,11 @@ impl Routes {
 
     pub(crate) fn subscribed(&self) -> &[Subscribed] {
         &self.subscribed
+    }
+
+    /// Names of the topics that the client of this role reads.
+    pub(crate) fn of_role(&self, role: Role) -> impl Iterator<Item = &str> {
+        self.subscribed.iter().filter(move |it| it.retry == (role == Role::Retry)).map(|it| &*it.name)
     }
 
     /// Index of a subscribed topic.

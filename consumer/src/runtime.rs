@@ -19,7 +19,7 @@ use crate::driver::Driver;
 use crate::executor::{Executor, Shared, Work};
 use crate::housekeeping::{Housekeeping, Progress};
 use crate::incoming::Incoming;
-use crate::kafka::{Poller, Reader, consumer_config};
+use crate::kafka::{CHUNKS_MAX, Link, Polled, Poller, Reader, Role, consumer_config};
 use crate::metrics::Metrics;
 use crate::postgres::inbox;
 use crate::probes::{self, Status};
@@ -88,9 +88,9 @@ impl<H: Handler> Consumer<H> {
         let drain = section.drain_timeout;
         let limits = limits(&self.config);
         let policy = policy(&self.config);
-        let client = consumer_config(&self.config)?;
         let handler = Arc::new(self.handler);
-        let link = Poller::start(&client, reader(&handler, &self.routes, section.key_from), metrics.clone(), drain)?;
+        let reader = reader(&handler, &self.routes, section.key_from);
+        let (links, polled) = start_clients(&self.config, &reader, &metrics)?;
         let shared = Shared {
             handler,
             pool: self.pool,
@@ -110,7 +110,9 @@ impl<H: Handler> Consumer<H> {
         let (routes, clock) = (self.routes, self.clock);
         let driver = Driver {
             core,
-            link,
+            polled,
+            links,
+            closed: Vec::new(),
             lanes,
             results,
             routes,
@@ -161,6 +163,22 @@ impl Side {
         self.running.close();
         let _late = tokio::time::timeout(SIDE_END_MAX, self.running.wait()).await;
     }
+}
+
+/// One client for the source topics and, when there are any, one for the retry topics.
+fn start_clients(
+    config: &Config,
+    reader: &Arc<Reader>,
+    metrics: &Arc<Metrics>,
+) -> Result<(Vec<Link>, mpsc::Receiver<Polled>), Error> {
+    let (polled_in, polled) = mpsc::channel(CHUNKS_MAX);
+    let drain = config.consumer.drain_timeout;
+    let used = Role::ALL.into_iter().filter(|it| reader.routes.of_role(*it).next().is_some());
+    let start = |role| {
+        let client = consumer_config(config, role)?;
+        Poller::start(&client, role, reader.clone(), metrics.clone(), drain, polled_in.clone())
+    };
+    Ok((used.map(start).collect::<Result<_, _>>()?, polled))
 }
 
 type Lanes = (Vec<mpsc::Sender<Work>>, mpsc::UnboundedReceiver<Event<Incoming>>);

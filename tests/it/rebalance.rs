@@ -106,7 +106,7 @@ async fn a_member_without_partitions_stops_quickly() {
     let group = Group::new("idle", 1, |_| {}).await;
     let first = group.start(Scripted::default()).await;
     let second = group.start(Scripted::default()).await;
-    eventually("both are members", LIMIT, async || group.kafka.group_members(group.name()).await.len() == 2).await;
+    eventually("both are members", LIMIT, async || group.kafka.group_members(group.name()).await.len() == 4).await;
     for member in [first, second] {
         let asked = std::time::Instant::now();
         member.stop().await.unwrap();

@@ -13,6 +13,14 @@ use crate::scripted::LEDGER;
 /// Longest wait for anything that should happen soon.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
+/// Shows the program's log when `RUST_LOG` asks for it.
+fn log_lines() {
+    if let Ok(filter) = tracing_subscriber::EnvFilter::try_from_default_env() {
+        // The first of the tests that run side by side sets it up for all.
+        let _again = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    }
+}
+
 /// One group with its own topics and database.
 pub struct Group {
     /// The shared broker.
@@ -37,6 +45,7 @@ impl Group {
     /// # Panics
     /// A server refuses, as in every function here.
     pub async fn new(label: &str, partitions: i32, change: impl FnOnce(&mut Config)) -> Group {
+        log_lines();
         let kafka = kafka().await;
         let database = TestDatabase::create().await;
         database.execute(LEDGER).await;
@@ -55,6 +64,9 @@ impl Group {
              [retry]\ndelays = [\"300ms\", \"900ms\"]\n[admin]\nlisten = \"none\"\n"
         );
         let mut config = Config::from_toml(&text).unwrap_or_else(|error| panic!("{}", error.chain()));
+        if let Ok(facilities) = std::env::var("SEKALI_TEST_KAFKA_DEBUG") {
+            config.kafka.properties.insert("debug".to_owned(), facilities);
+        }
         change(&mut config);
         config
     }

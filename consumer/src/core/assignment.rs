@@ -19,8 +19,8 @@ pub struct Core<M> {
     owned: BTreeMap<Partition, Owned<M>>,
     lanes: Vec<Lane<M>>,
     last_epoch: u64,
-    /// Revoked partitions whose work in hand has not ended.
-    releasing: Option<Vec<Partition>>,
+    /// Revoked partitions whose work in hand has not ended: what each client revoked at once.
+    releasing: Vec<Vec<Partition>>,
     commit_at: Timestamp,
     /// From when on commits that were never confirmed are made again.
     recommit_at: Timestamp,
@@ -41,7 +41,7 @@ impl<M> Core<M> {
             owned: BTreeMap::new(),
             lanes,
             last_epoch: 0,
-            releasing: None,
+            releasing: Vec::new(),
             commit_at: Timestamp::default(),
             recommit_at: Timestamp::default(),
             stopping: None,
@@ -122,7 +122,6 @@ impl<M> Core<M> {
     }
 
     fn revoked(&mut self, partitions: Vec<Partition>) {
-        assert!(self.releasing.is_none(), "the client revokes once at a time");
         for partition in &partitions {
             if let Some(owned) = self.owned.get_mut(partition) {
                 // What is buffered goes with it; nothing of it is run any more.
@@ -130,19 +129,17 @@ impl<M> Core<M> {
             }
         }
         self.drop_redo(|partition| partitions.contains(&partition));
-        self.releasing = Some(partitions);
+        self.releasing.push(partitions);
     }
 
     fn lost(&mut self, partitions: &[Partition]) {
         for partition in partitions {
             self.owned.remove(partition);
         }
-        if let Some(releasing) = &mut self.releasing {
+        for releasing in &mut self.releasing {
             releasing.retain(|it| !partitions.contains(it));
-            if releasing.is_empty() {
-                self.releasing = None;
-            }
         }
+        self.releasing.retain(|it| !it.is_empty());
         let owned = &self.owned;
         for lane in &mut self.lanes {
             lane.retain_redo(|it| owned.get(&it.partition).is_some_and(|owned| owned.epoch == it.epoch));
@@ -245,16 +242,19 @@ impl<M> Core<M> {
 
     /// Lets go of revoked partitions once nothing of them is in hand.
     fn release(&mut self, actions: &mut Vec<Action<M>>) {
-        let Some(partitions) = &self.releasing else { return };
-        if partitions.iter().any(|it| self.owned.get(it).is_some_and(|it| 0 < it.in_hand)) {
-            return;
-        }
-        let mut positions = Vec::new();
-        for partition in self.releasing.take().unwrap_or_default() {
-            let owned = self.owned.remove(&partition);
-            positions.extend(owned.and_then(|it| it.uncommitted()).map(|it| (partition, it)));
-        }
-        actions.push(Action::Release(positions));
+        let owned = &mut self.owned;
+        self.releasing.retain_mut(|partitions| {
+            if partitions.iter().any(|it| owned.get(it).is_some_and(|it| 0 < it.in_hand)) {
+                return true;
+            }
+            let mut positions = Vec::new();
+            for &partition in &*partitions {
+                let owned = owned.remove(&partition);
+                positions.extend(owned.and_then(|it| it.uncommitted()).map(|it| (partition, it)));
+            }
+            actions.push(Action::Release { partitions: std::mem::take(partitions), positions });
+            false
+        });
     }
 
     fn start(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {

@@ -70,7 +70,7 @@ pub struct Item<M> {
 pub enum Event<M> {
     /// The group gave us partitions.
     Assigned(Vec<Partition>),
-    /// The group wants partitions back and waits for [`Action::Release`].
+    /// The group wants partitions back and waits for [`Action::Release`]. Never empty, and of one client.
     Revoked(Vec<Partition>),
     /// The partitions belong to somebody else already: nothing may be committed for them.
     Lost(Vec<Partition>),
@@ -133,7 +133,12 @@ pub enum Action<M> {
     /// Fetch it again.
     Resume(Partition),
     /// Work on revoked partitions has ended: commit these positions, then let go of all of them.
-    Release(Vec<(Partition, Offset)>),
+    Release {
+        /// As they were revoked, together.
+        partitions: Vec<Partition>,
+        /// Of those that moved.
+        positions: Vec<(Partition, Offset)>,
+    },
     /// Nothing is in hand any more: commit these positions and leave the group.
     Stop(Vec<(Partition, Offset)>),
 }

@@ -13,7 +13,7 @@ use rdkafka::{Offset as KafkaOffset, Statistics, TopicPartitionList};
 use sekali_producer::KafkaCauses;
 use tokio::sync::mpsc;
 
-use super::{Command, Polled};
+use super::{Command, Polled, Role};
 use crate::core::{Offset, Partition};
 use crate::metrics::{self, Metrics};
 use crate::routes::Routes;
@@ -23,6 +23,7 @@ const TURN: Duration = Duration::from_secs(1);
 
 /// Shared by the poll loop and the callbacks, which run on the same thread.
 pub(crate) struct Context {
+    pub(crate) role: Role,
     pub(crate) causes: KafkaCauses,
     pub(crate) routes: Arc<Routes>,
     pub(crate) metrics: Arc<Metrics>,
@@ -122,7 +123,7 @@ impl Context {
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.metrics.polled();
+            self.metrics.polled(self.role);
         }
     }
 
@@ -182,12 +183,12 @@ impl ConsumerContext for Context {
             return;
         }
         if consumer.assignment_lost() {
-            tracing::warn!(partitions = partitions.len(), "assignment lost");
+            tracing::warn!(partitions = partitions.len(), role = ?self.role, "assignment lost");
             metrics::REBALANCES.count(&[("event", "lost")]).increment(1);
             self.tell(Polled::Lost(partitions));
             return;
         }
-        tracing::info!(partitions = partitions.len(), "partitions revoked");
+        tracing::info!(partitions = partitions.len(), role = ?self.role, "partitions revoked");
         metrics::REBALANCES.count(&[("event", "revoke")]).increment(1);
         self.hand_over(consumer, partitions);
     }
@@ -200,7 +201,7 @@ impl ConsumerContext for Context {
                     tracing::warn!(%error, "resuming assigned partitions failed");
                 }
                 let partitions = self.partitions(list);
-                tracing::info!(partitions = partitions.len(), "partitions assigned");
+                tracing::info!(partitions = partitions.len(), role = ?self.role, "partitions assigned");
                 metrics::REBALANCES.count(&[("event", "assign")]).increment(1);
                 if !partitions.is_empty() && !self.closing.load(Ordering::Relaxed) {
                     self.tell(Polled::Assigned(partitions));

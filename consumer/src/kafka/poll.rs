@@ -13,7 +13,7 @@ use sekali_producer::{Error, ErrorKind, KafkaCauses, explain};
 use tokio::sync::mpsc as channel;
 
 use super::read::Chunk;
-use super::{CHUNKS_MAX, Command, Context, Link, Polled, SharedReader};
+use super::{Command, Context, Link, Polled, Role, SharedReader};
 use crate::core::{Partition, PauseReason};
 use crate::metrics::Metrics;
 
@@ -29,6 +29,18 @@ const POLL_WAIT_PAUSED: Duration = Duration::from_millis(10);
 /// the loop first waits this long without fetching.
 const FULL_GRACE: Duration = Duration::from_millis(20);
 
+/// Tells the driver that a thread has ended.
+struct Closed {
+    role: Role,
+    polled: channel::Sender<Polled>,
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        let _gone = self.polled.blocking_send(Polled::Closed(self.role));
+    }
+}
+
 /// One poll thread.
 pub(crate) struct Poller {
     consumer: BaseConsumer<Context>,
@@ -40,24 +52,26 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    /// Creates the client, subscribes, and starts the thread.
+    /// Creates the client, subscribes to the topics of its role, and starts the thread.
     ///
     /// # Errors
     /// A setting that the client refuses, or the operating system gives no thread.
     pub(crate) fn start(
         client: &ClientConfig,
+        role: Role,
         reader: SharedReader,
         metrics: Arc<Metrics>,
         drain_timeout: Duration,
+        polled: channel::Sender<Polled>,
     ) -> Result<Link, Error> {
-        let (polled_in, polled) = channel::channel(CHUNKS_MAX);
         let (commands, commands_out) = mpsc::channel();
         let causes = KafkaCauses::new();
         let context = Context {
+            role,
             causes: causes.clone(),
             routes: reader.routes.clone(),
             metrics,
-            polled: polled_in,
+            polled: polled.clone(),
             commands: Mutex::new(commands_out),
             drain_timeout,
             given_up: Mutex::default(),
@@ -66,17 +80,22 @@ impl Poller {
         };
         let consumer: BaseConsumer<Context> =
             client.create_with_context(context).map_err(|error| explain(&error, &causes))?;
-        let topics: Vec<&str> = reader.routes.subscribed().iter().map(|it| &*it.name).collect();
+        let topics: Vec<&str> = reader.routes.of_role(role).collect();
         consumer.subscribe(&topics).map_err(|error| explain(&error, &causes))?;
         let poller = Poller { consumer, reader, paused: BTreeMap::new(), full_since: None };
-        let spawned = std::thread::Builder::new().name("sekali-poll".to_owned()).spawn(move || poller.run());
+        let name = format!("sekali-poll{}", role.suffix());
+        let spawned = std::thread::Builder::new().name(name).spawn(move || {
+            // Also told when the thread panics.
+            let _closed = Closed { role, polled };
+            poller.run();
+        });
         let thread = spawned.map_err(|error| Error::new(ErrorKind::System, "start the poll thread").because(error))?;
-        Ok(Link { polled, commands, thread })
+        Ok(Link { role, commands, thread })
     }
 
     fn run(mut self) {
         loop {
-            self.consumer.context().metrics.polled();
+            self.consumer.context().metrics.polled(self.consumer.context().role);
             if !self.take_commands() {
                 break;
             }
@@ -88,11 +107,9 @@ impl Poller {
                 break;
             }
         }
-        let polled = self.consumer.context().polled.clone();
         self.consumer.context().closing.store(true, Ordering::Relaxed);
         // Leaves the group: the client sends the leave request before it is gone.
         drop(self.consumer);
-        let _gone = polled.blocking_send(Polled::Closed);
     }
 
     /// Carries out what the driver ordered; false when the loop must end.

@@ -2,14 +2,15 @@
 
 use rdkafka::ClientConfig;
 
+use super::Role;
 use crate::Error;
 use crate::config::{Config, GroupProtocol};
 
-/// Settings of the group's client.
+/// Settings of one of the group's clients.
 ///
 /// # Errors
 /// A password file cannot be read.
-pub(crate) fn consumer_config(config: &Config) -> Result<ClientConfig, Error> {
+pub(crate) fn consumer_config(config: &Config, role: Role) -> Result<ClientConfig, Error> {
     let mut client = config.kafka.client_config()?;
     // Tuning that a user may change: set only where the user said nothing.
     for (key, value) in [
@@ -28,6 +29,9 @@ pub(crate) fn consumer_config(config: &Config) -> Result<ClientConfig, Error> {
             client.set(key, value);
         }
     }
+    if let Some(id) = client.get("client.id").map(str::to_owned) {
+        client.set("client.id", format!("{id}{}", role.suffix()));
+    }
     let section = &config.consumer;
     client
         .set("group.id", &section.group)
@@ -39,7 +43,7 @@ pub(crate) fn consumer_config(config: &Config) -> Result<ClientConfig, Error> {
         .set("allow.auto.create.topics", "false")
         .set("max.poll.interval.ms", section.max_poll_interval.as_millis().to_string());
     if let Some(instance) = &section.group_instance_id {
-        client.set("group.instance.id", instance);
+        client.set("group.instance.id", format!("{instance}{}", role.suffix()));
     }
     match section.group_protocol {
         GroupProtocol::Consumer => client.set("group.protocol", "consumer"),

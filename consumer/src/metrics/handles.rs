@@ -14,6 +14,7 @@ use crate::core::Item;
 use crate::core::retry::{Decision, Reason};
 use crate::failure::FailureClass;
 use crate::incoming::Incoming;
+use crate::kafka::Role;
 use crate::routes::Routes;
 
 /// Every handle of one consumer.
@@ -25,7 +26,7 @@ pub(crate) struct Metrics {
     panics: Counter,
     failures: HashMap<FailureClass, Counter>,
     /// Turns of the poll loop and of the driver, ms since the Unix epoch, for `/livez`.
-    pub(crate) polled_at_ms: AtomicU64,
+    polled_at_ms: [AtomicU64; Role::ALL.len()],
     pub(crate) driven_at_ms: AtomicU64,
 }
 
@@ -53,6 +54,7 @@ impl Metrics {
         let topics = routes.source_names().map(|it| (it.clone(), TopicMetrics::new(it, tiers))).collect();
         let failures =
             FailureClass::ALL.map(|it| (it, labelled(&super::BATCH_FAILURES, &[("error_class", it.as_str())])));
+        let reads = |role| routes.of_role(role).next().is_some();
         for class in error_classes() {
             labelled(&super::BATCH_FAILURES, &[("error_class", class)]).increment(0);
         }
@@ -63,7 +65,7 @@ impl Metrics {
             rollbacks: super::TRANSACTIONS.count(&[("result", "rollback")]),
             panics: super::PANICS.count(&[]),
             failures: failures.into_iter().collect(),
-            polled_at_ms: AtomicU64::new(unix_ms()),
+            polled_at_ms: Role::ALL.map(|role| AtomicU64::new(if reads(role) { unix_ms() } else { u64::MAX })),
             driven_at_ms: AtomicU64::new(unix_ms()),
         }
     }
@@ -112,8 +114,13 @@ impl Metrics {
         self.panics.increment(1);
     }
 
-    pub(crate) fn polled(&self) {
-        self.polled_at_ms.store(unix_ms(), Ordering::Relaxed);
+    pub(crate) fn polled(&self, role: Role) {
+        self.polled_at_ms[role as usize].store(unix_ms(), Ordering::Relaxed);
+    }
+
+    /// When the loop turned that has not turned for longest.
+    pub(crate) fn polled_at_ms(&self) -> u64 {
+        self.polled_at_ms.iter().map(|it| it.load(Ordering::Relaxed)).min().unwrap_or_default()
     }
 
     pub(crate) fn driven(&self) {

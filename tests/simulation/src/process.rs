@@ -242,7 +242,7 @@ impl Process {
                         world.violated(format!("{place:?} resumed without a pause"));
                     }
                 }
-                Action::Release(positions) => {
+                Action::Release { positions, .. } => {
                     if self.revoked.is_some_and(|it| self.in_hand(it)) {
                         world.violated("let go of a partition while its work was in hand".to_owned());
                     }
