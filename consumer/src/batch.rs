@@ -1,19 +1,24 @@
-//! The messages of one transaction: what they meet in the inbox, and what is written for them.
+//! The messages of one transaction: what they meet in the inbox, who of them waits, and what is written for them.
 
-use sekali_schemas::{Message, control::ErrorInfo};
+use std::collections::{BTreeMap, BTreeSet};
+
+use sekali_schemas::Message;
+use sekali_schemas::control::ErrorInfo;
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::config::OnKeyReuse;
-use crate::core::Item;
-use crate::core::retry::{Decision, Reason, failing_for};
+use crate::core::hold::{self, Answered, Rule, Standing};
+use crate::core::retry::{Decision, Reason};
 use crate::core::verdict::{Arrival, Asking};
+use crate::core::{Findings, Item, Offset, Partition};
 use crate::executor::Shared;
 use crate::failure::{Failure, FailureClass};
 use crate::handler::{Answer, Reply};
 use crate::incoming::Incoming;
-use crate::postgres::decision::{self, Failed, Guard, reuse_key};
-use crate::postgres::inbox::{self, Request};
+use crate::postgres::decision::{Failed, Guard, reuse_key};
+use crate::postgres::hold::HoldKey;
+use crate::postgres::inbox::Request;
 use crate::routes::Routes;
 
 /// Items of one transaction, all from source topics or all from retry topics.
@@ -22,12 +27,7 @@ pub(crate) struct Batch<'a> {
     /// One for each item that is a message, in order.
     requests: Vec<Request>,
     pub(crate) source_topic: std::sync::Arc<str>,
-}
-
-/// What became of the messages of a committed batch, one for each item.
-pub(crate) struct Written {
-    pub(crate) fates: Vec<Fate>,
-    pub(crate) enqueued: bool,
+    pub(crate) retry: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,27 @@ pub(crate) enum Fate {
     Processed,
     Duplicate,
     KeyReuseIgnored,
+    /// Parked behind the head of its key.
+    Held,
     Failed(Decision, FailureClass),
+}
+
+/// Why a transaction ended without a result. Nothing of it is kept.
+pub(crate) enum Ended {
+    Failed(Failure),
+    /// A message took effect behind one of its key that the handler refused: these were refused, by their place in the
+    /// batch.
+    Overtaken(BTreeMap<usize, Failure>),
+    /// Messages must be held and there is no room: the first ones of their partitions.
+    Full(Vec<(Partition, Offset)>),
+    /// More dead letters than allowed.
+    OverBudget,
+}
+
+impl<E: Into<Failure>> From<E> for Ended {
+    fn from(error: E) -> Ended {
+        Ended::Failed(error.into())
+    }
 }
 
 impl<'a> Batch<'a> {
@@ -50,10 +70,10 @@ impl<'a> Batch<'a> {
         };
         let requests = items.iter().filter_map(request).collect();
         let source_topic = items.first().map_or_else(|| "".into(), |it| routes.source_name(it.partition.topic).clone());
-        Batch { items, requests, source_topic }
+        Batch { items, requests, source_topic, retry }
     }
 
-    pub(crate) fn items(&self) -> &[Item<Incoming>] {
+    pub(crate) fn items(&self) -> &'a [Item<Incoming>] {
         self.items
     }
 
@@ -61,35 +81,43 @@ impl<'a> Batch<'a> {
         &self.requests
     }
 
-    /// Sorts the items by what they met: to handle, to pass over, to bury at once.
-    pub(crate) fn settle(&self, arrivals: &[Arrival], on_key_reuse: OnKeyReuse) -> Settled<'a> {
-        let mut settled = Settled {
-            items: self.items,
-            messages: Vec::with_capacity(arrivals.len()),
-            plans: Vec::with_capacity(self.items.len()),
-        };
+    /// Sorts the items by what they met: to handle, to pass over, to bury at once. `refused` are those that the handler
+    /// has refused before, by their place.
+    pub(crate) fn settle<H>(
+        &self,
+        arrivals: &[Arrival],
+        refused: &BTreeMap<usize, Failure>,
+        shared: &Shared<H>,
+    ) -> Result<Settled<'a>, Failure> {
+        let mut plans = Vec::with_capacity(self.items.len());
+        let mut pending = BTreeSet::new();
         let mut arrivals = arrivals.iter();
-        for item in self.items {
-            let plan = match &item.record.message {
+        for (place, item) in self.items.iter().enumerate() {
+            let incoming = &item.record.message;
+            let plan = match incoming {
                 Incoming::Invalid { reason, .. } => {
-                    Plan::bury(Reason::Invalid, FailureClass::Invalid, reason.to_string(), item.record.message.key())
+                    Plan::bury(Reason::Invalid, FailureClass::Invalid, reason.to_string(), incoming.key())
                 }
                 Incoming::Message(message) => match arrivals.next() {
-                    Some(Arrival::Handle) => {
-                        settled.messages.push(message.clone());
-                        Plan::Handle
-                    }
-                    Some(Arrival::KeyReuse) => key_reuse(message, on_key_reuse),
+                    Some(Arrival::Handle) => match refused.get(&place) {
+                        None => Plan::Handle,
+                        Some(failure) => refuse(item, failure, shared)?,
+                    },
+                    Some(Arrival::KeyReuse) => key_reuse(message, shared.on_key_reuse),
                     Some(Arrival::Orphan) => {
                         let text = "nobody decided the attempt before this one".to_owned();
-                        Plan::bury(Reason::Orphan, FailureClass::Orphan, text, message.idempotency_key().uuid())
+                        Plan::bury(Reason::Orphan, FailureClass::Orphan, text, incoming.key())
+                    }
+                    Some(Arrival::Pending) => {
+                        pending.extend(incoming.hold_key());
+                        Plan::Duplicate
                     }
                     Some(Arrival::Duplicate) | None => Plan::Duplicate,
                 },
             };
-            settled.plans.push(plan);
+            plans.push(plan);
         }
-        settled
+        Ok(Settled { items: self.items, plans, pending, asked: BTreeSet::new(), held: BTreeSet::new() })
     }
 }
 
@@ -105,93 +133,206 @@ fn key_reuse(message: &Message, on_key_reuse: OnKeyReuse) -> Plan {
     }
 }
 
+fn refuse<H>(item: &Item<Incoming>, failure: &Failure, shared: &Shared<H>) -> Result<Plan, Failure> {
+    let decision = shared.decision_on(item, failure)?;
+    Ok(Plan::Decide { decision, class: failure.class(), error: failure.info(), guard: Guard::Claimed })
+}
+
 enum Plan {
     Handle,
+    /// It waits behind its key's head.
+    Park,
     Duplicate,
     KeyReuseIgnored,
-    Bury { reason: Reason, class: FailureClass, text: String, row: Uuid },
+    /// Decided without the handler.
+    Decide {
+        decision: Decision,
+        class: FailureClass,
+        error: ErrorInfo,
+        guard: Guard,
+    },
 }
 
 impl Plan {
     fn bury(reason: Reason, class: FailureClass, text: String, row: Uuid) -> Plan {
-        Plan::Bury { reason, class, text, row }
+        let error = ErrorInfo::new(class.as_str(), "", &text);
+        Plan::Decide { decision: Decision::Dead(reason), class, error, guard: Guard::NoRow(row) }
     }
 }
 
 /// A batch after its claim.
 pub(crate) struct Settled<'a> {
     items: &'a [Item<Incoming>],
-    /// To handle, in order.
-    pub(crate) messages: Vec<Message>,
     plans: Vec<Plan>,
+    /// Keys of duplicates that are not done.
+    pending: BTreeSet<HoldKey<'a>>,
+    /// Keys that were looked up among the holds, and those that were there.
+    asked: BTreeSet<HoldKey<'a>>,
+    held: BTreeSet<HoldKey<'a>>,
 }
 
-impl Settled<'_> {
-    /// Writes results, rejections and burials into the open transaction.
-    pub(crate) async fn write<H>(
-        self,
-        client: &deadpool_postgres::ClientWrapper,
-        shared: &Shared<H>,
-        replies: Vec<Reply>,
-    ) -> Result<Written, Failure> {
-        let mut results: Vec<(Uuid, Value)> = Vec::new();
-        let mut failed: Vec<Failed<'_>> = Vec::new();
-        let mut fates = Vec::with_capacity(self.items.len());
-        let mut replies = replies.into_iter();
-        for (item, plan) in self.items.iter().zip(self.plans) {
-            let incoming = &item.record.message;
-            let fate = match plan {
-                Plan::Duplicate => Fate::Duplicate,
-                Plan::KeyReuseIgnored => Fate::KeyReuseIgnored,
-                Plan::Bury { reason, class, text, row } => {
-                    let error = ErrorInfo::new(class.as_str(), "", &text);
-                    let decision = Decision::Dead(reason);
-                    failed.push(Failed { incoming, guard: Guard::NoRow(row), decision, error });
-                    Fate::Failed(decision, class)
-                }
-                Plan::Handle => match replies.next().map_or(Answer::Done, |it| it.0) {
-                    Answer::Done => Fate::Processed,
-                    Answer::Stored(result) => {
-                        results.push((incoming.key(), result));
-                        Fate::Processed
-                    }
-                    Answer::Rejected(failure) => {
-                        let decision = rejected(item, &failure, shared)?;
-                        failed.push(Failed { incoming, guard: Guard::Claimed, decision, error: failure.info() });
-                        Fate::Failed(decision, failure.class())
-                    }
-                },
+/// What is to be written for a batch whose handler has answered.
+pub(crate) struct Outcome<'a> {
+    pub(crate) fates: Vec<Fate>,
+    pub(crate) parked: Vec<&'a Incoming>,
+    pub(crate) results: Vec<(Uuid, Value)>,
+    pub(crate) failed: Vec<Failed<'a>>,
+}
+
+impl<'a> Settled<'a> {
+    /// Keys that may be held and have messages that want to run.
+    pub(crate) fn keys_to_look_up(&mut self) -> Vec<HoldKey<'a>> {
+        let maybe = |(item, plan): (&'a Item<Incoming>, &Plan)| {
+            let key = item.record.message.hold_key().filter(|_| matches!(plan, Plan::Handle))?;
+            (item.maybe_held || self.pending.contains(&key)).then_some(key)
+        };
+        self.asked = self.items.iter().zip(&self.plans).filter_map(maybe).collect();
+        self.asked.iter().copied().collect()
+    }
+
+    /// Parks what stands behind a held key, and behind an item of this batch that holds its key.
+    pub(crate) fn park(&mut self, held: &[(String, Vec<u8>)], rule: Rule) {
+        let found = |it: &HoldKey<'a>| held.iter().any(|(topic, key)| topic == it.0 && key == it.1);
+        self.held = self.asked.iter().copied().filter(found).collect();
+        if rule == Rule::Never {
+            return;
+        }
+        let standing = |(item, plan): (&'a Item<Incoming>, &Plan)| {
+            let standing = match plan {
+                Plan::Handle => Standing::Runs,
+                Plan::Decide { decision, .. } if rule.holds(*decision) => Standing::Holds,
+                _ => Standing::Passes,
             };
-            fates.push(fate);
+            (item.record.message.hold_key(), standing)
+        };
+        let parked = hold::parked(self.items.iter().zip(&self.plans).map(standing), &self.held);
+        for (plan, _) in self.plans.iter_mut().zip(parked).filter(|(_, parked)| *parked) {
+            *plan = Plan::Park;
         }
-        if !results.is_empty() {
-            let (keys, values): (Vec<Uuid>, Vec<&Value>) = results.iter().map(|(key, value)| (*key, value)).unzip();
-            inbox::store_results(client, shared.consumer_id, &keys, &values).await?;
-        }
-        if failed.is_empty() {
-            return Ok(Written { fates, enqueued: false });
-        }
-        let now_ms = shared.clock.now_ms();
-        let taken = decision::write(client, shared.consumer_id, &shared.routes, now_ms, &failed).await?;
-        let mut taken = taken.into_iter();
-        for fate in &mut fates {
-            // Buried before: this is another copy of it.
-            if matches!(fate, Fate::Failed(..)) && taken.next() == Some(false) {
-                *fate = Fate::Duplicate;
+    }
+
+    /// Items to be parked, in order.
+    pub(crate) fn parked(&self) -> impl Iterator<Item = &'a Item<Incoming>> {
+        self.items.iter().zip(&self.plans).filter(|(_, plan)| matches!(plan, Plan::Park)).map(|(item, _)| item)
+    }
+
+    /// Messages to handle, in order.
+    pub(crate) fn messages(&self) -> Vec<Message> {
+        let message = |(item, plan): (&Item<Incoming>, &Plan)| match (&item.record.message, plan) {
+            (Incoming::Message(message), Plan::Handle) => Some(message.clone()),
+            _ => None,
+        };
+        self.items.iter().zip(&self.plans).filter_map(message).collect()
+    }
+
+    /// Puts the handler's answers to the rest. `replies` has one for each of [`messages`](Settled::messages).
+    ///
+    /// # Errors
+    /// A message took effect behind one of its key that was refused.
+    pub(crate) fn answered<H>(&mut self, replies: Vec<Reply>, shared: &Shared<H>) -> Result<Outcome<'a>, Ended> {
+        let mut replies = replies.into_iter();
+        let mut given: Vec<(usize, Answer, Option<Decision>)> = Vec::new();
+        for (place, (item, plan)) in self.items.iter().zip(&self.plans).enumerate() {
+            if matches!(plan, Plan::Handle) {
+                let answer = replies.next().map_or(Answer::Done, |it| it.0);
+                let decision = match &answer {
+                    Answer::Rejected(failure) => Some(shared.decision_on(item, failure)?),
+                    Answer::Done | Answer::Stored(_) => None,
+                };
+                given.push((place, answer, decision));
             }
         }
-        Ok(Written { fates, enqueued: true })
+        let answered = |(place, _, decision): &(usize, Answer, Option<Decision>)| {
+            let answered = match decision {
+                None => Answered::Applied,
+                Some(decision) => Answered::Refused { holds: shared.rule.holds(*decision) },
+            };
+            (self.items[*place].record.message.hold_key(), answered)
+        };
+        let parked = match hold::parked_after(given.iter().map(answered)) {
+            Ok(parked) => parked,
+            Err(overtaken) => return Err(Ended::Overtaken(refusals(given, &overtaken.heads))),
+        };
+        let mut outcome = Outcome {
+            fates: vec![Fate::Duplicate; self.items.len()],
+            parked: Vec::new(),
+            results: Vec::new(),
+            failed: Vec::new(),
+        };
+        for ((place, answer, decision), parked) in given.into_iter().zip(parked) {
+            let incoming = &self.items[place].record.message;
+            self.plans[place] = match (answer, decision) {
+                _ if parked => Plan::Park,
+                (Answer::Rejected(failure), Some(decision)) => {
+                    Plan::Decide { decision, class: failure.class(), error: failure.info(), guard: Guard::Claimed }
+                }
+                (Answer::Stored(result), _) => {
+                    outcome.results.push((incoming.key(), result));
+                    Plan::Handle
+                }
+                _ => Plan::Handle,
+            };
+        }
+        self.conclude(&mut outcome);
+        Ok(outcome)
+    }
+
+    fn conclude(&mut self, outcome: &mut Outcome<'a>) {
+        for (place, plan) in std::mem::take(&mut self.plans).into_iter().enumerate() {
+            let incoming = &self.items[place].record.message;
+            outcome.fates[place] = match plan {
+                Plan::Handle => Fate::Processed,
+                Plan::Duplicate => Fate::Duplicate,
+                Plan::KeyReuseIgnored => Fate::KeyReuseIgnored,
+                Plan::Park => {
+                    outcome.parked.push(incoming);
+                    Fate::Held
+                }
+                Plan::Decide { decision, class, error, guard } => {
+                    outcome.failed.push(Failed { incoming, guard, decision, error });
+                    Fate::Failed(decision, class)
+                }
+            };
+        }
+    }
+
+    /// What a committed transaction tells the core. `fates` are those that were written.
+    pub(crate) fn findings(&self, fates: &[Fate], rule: Rule, ready: bool) -> Findings {
+        let mut findings = Findings { ready: ready.then_some(true), ..tally(fates) };
+        for (item, fate) in self.items.iter().zip(fates).filter(|(it, _)| !it.partition.retry) {
+            let (Some(key), Some(hold_key)) = (item.record.key, item.record.message.hold_key()) else { continue };
+            let asked = self.asked.contains(&hold_key);
+            let holds = match fate {
+                Fate::Held => true,
+                Fate::Failed(decision, _) if rule.holds(*decision) => true,
+                _ if asked => self.held.contains(&hold_key),
+                _ => self.pending.contains(&hold_key),
+            };
+            if holds {
+                findings.held.push(key);
+            } else if asked {
+                findings.stale = true;
+            }
+        }
+        findings
     }
 }
 
-/// The decision on a message that its handler refused before writing anything.
-fn rejected<H>(item: &Item<Incoming>, failure: &Failure, shared: &Shared<H>) -> Result<Decision, Failure> {
-    let crate::core::Outcome::Failed(kind) = failure.class().outcome() else {
-        // No verdict on one message is no verdict on its transaction.
-        return Err(Failure::new(FailureClass::Interrupted, failure.info().message));
+/// Counts what the core keeps account of.
+pub(crate) fn tally(fates: &[Fate]) -> Findings {
+    let count = |wanted: fn(&Fate) -> bool| fates.iter().filter(|it| wanted(it)).count();
+    Findings {
+        processed: count(|it| *it == Fate::Processed),
+        dead: count(|it| matches!(it, Fate::Failed(Decision::Dead(_), _))),
+        ..Findings::default()
+    }
+}
+
+/// The refusals that hold their keys, for another run in which they are known from the beginning.
+fn refusals(given: Vec<(usize, Answer, Option<Decision>)>, heads: &[usize]) -> BTreeMap<usize, Failure> {
+    let refusal = |(index, (place, answer, _)): (usize, (usize, Answer, Option<Decision>))| match answer {
+        Answer::Rejected(failure) if heads.contains(&index) => Some((place, failure)),
+        _ => None,
     };
-    let age = failing_for(shared.clock.now(), item.record.first_failed_at);
-    // Only spreads delays: the key is as good as any number.
-    let random = (item.record.message.key().as_u128() >> 32) as u64;
-    Ok(shared.policy.decide(item.record.attempt, kind, age, random.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+    given.into_iter().enumerate().filter_map(refusal).collect()
 }

@@ -16,8 +16,8 @@ use sekali_schemas::topics::{GroupTopics, TopicError, TopicTemplates};
 
 pub use problems::{Problem, Problems};
 pub use sections::{
-    AdminSection, ConsumerSection, GroupProtocol, InboxSection, KeyFrom, LogFormat, LogSection, OnKeyReuse,
-    RetrySection, TopicsSection,
+    AdminSection, AfterDeadLetter, ConsumerSection, GroupProtocol, InboxSection, KeyFrom, LogFormat, LogSection,
+    OnKeyReuse, Order, RetrySection, TopicsSection,
 };
 
 pub(crate) use check::inbox_retention_problem;

@@ -2,16 +2,21 @@
 //!
 //! [`Core::apply`] takes the time and one event and returns what the runtime must carry out; the result of an action
 //! comes back as another event. [`retry::RetryPolicy`] says where a failed message goes, [`verdict::arrival`] what a
-//! message meets in the inbox. The simulation drives exactly this code.
+//! message meets in the inbox, [`hold`] who waits for whom. The simulation drives exactly this code.
 
 mod assignment;
+mod budget;
 mod event;
+pub mod hold;
+mod known;
 mod lane;
 mod partition;
 pub mod retry;
 pub mod verdict;
+mod work;
 
 pub use assignment::Core;
 pub use event::{
-    Action, Epoch, Event, Item, LaneId, Limits, Offset, Outcome, Partition, PauseReason, Record, Timestamp,
+    Action, Epoch, Event, Findings, Item, KeyId, LaneId, Limits, Offset, Order, Outcome, Partition, PauseReason,
+    Record, Timestamp,
 };

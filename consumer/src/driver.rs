@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use crate::clock::Clock;
 use crate::core::{Action, Core, Event, Offset, Partition, Timestamp};
 use crate::executor::Work;
+use crate::holds::Holds;
 use crate::housekeeping::Progress;
 use crate::incoming::Incoming;
 use crate::kafka::{Command, Link, Polled, Role};
@@ -26,6 +27,7 @@ pub(crate) struct Driver {
     pub(crate) closed: Vec<Role>,
     pub(crate) lanes: Vec<mpsc::Sender<Work>>,
     pub(crate) results: mpsc::UnboundedReceiver<Event<Incoming>>,
+    pub(crate) holds: Holds,
     pub(crate) routes: Arc<Routes>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) metrics: Arc<Metrics>,
@@ -90,7 +92,8 @@ impl Driver {
                 return Err(dead.unwrap_or(stuck));
             }
         }
-        let crashed = self.links.drain(..).fold(false, |crashed, link| link.thread.join().is_err() || crashed);
+        let joined: Vec<_> = self.links.drain(..).map(|link| link.thread.join()).collect();
+        let crashed = joined.iter().any(Result::is_err);
         match dead {
             Some(error) => Err(error),
             None if crashed || !stopping => Err(Error::new(ErrorKind::System, "keep the poll thread alive")),
@@ -170,7 +173,11 @@ impl Driver {
         let mut turn = Turn::On;
         for action in self.core.apply(now, event) {
             match action {
-                Action::Run { lane, items } => self.order(lane.0, Work::Run(items)),
+                Action::Run { lane, items, dead_max } => self.order(lane.0, Work::Run(items, dead_max)),
+                Action::RunHeld { lane, messages_max, dead_max } => {
+                    self.order(lane.0, Work::RunHeld { messages_max, dead_max });
+                }
+                Action::ReadHolds { read } => self.holds.read(read),
                 Action::Decide { lane, item, decision } => self.order(lane.0, Work::Decide(item, decision)),
                 Action::Commit(positions) => self.each(positions, false, Command::Commit),
                 Action::Pause(partition, reason) => {
@@ -280,6 +287,7 @@ impl Driver {
         metrics::INFLIGHT.level(&[]).set(self.core.in_flight() as f64);
         metrics::LAST_POLL.level(&[]).set(self.metrics.polled_at_ms() as f64 / 1000.0);
         self.status.interruptions(self.core.interruptions());
+        metrics::BUDGET_SPENT.level(&[]).set(if self.core.is_budget_spent() { 1.0 } else { 0.0 });
     }
 
     fn set_lag(&self, partition: Partition, messages: f64, seconds: f64) {

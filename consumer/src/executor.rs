@@ -1,50 +1,61 @@
 //! Runs batches: claim, handle, seal, commit. One at a time, on one database connection.
 
+mod shared;
+mod transactions;
+mod writing;
+
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Client, ClientWrapper, Pool};
+use deadpool_postgres::{Client, ClientWrapper};
 use futures_util::FutureExt;
 use sekali_schemas::Message;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_postgres::NoTls;
 
-use crate::batch::{Batch, Fate, Written};
-use crate::clock::Clock;
-use crate::config::OnKeyReuse;
-use crate::core::retry::{Decision, RetryPolicy};
-use crate::core::{Event, Item, LaneId, Outcome};
+use crate::batch::{Batch, Ended, Fate, tally};
+use crate::core::retry::Decision;
+use crate::core::{Event, Findings, Item, LaneId, Outcome};
 use crate::failure::FailureClass;
+use crate::held::Refusals;
 use crate::incoming::Incoming;
-use crate::metrics::Metrics;
-use crate::postgres::decision::{self, Failed, Guard};
-use crate::postgres::inbox;
-use crate::routes::Routes;
 use crate::{Failure, Handler, Reply, Transaction};
 
-/// What all executors of a process share.
-pub(crate) struct Shared<H> {
-    pub(crate) handler: Arc<H>,
-    pub(crate) pool: Pool,
-    pub(crate) consumer_id: i16,
-    pub(crate) routes: Arc<Routes>,
-    pub(crate) policy: RetryPolicy,
-    pub(crate) clock: Arc<Clock>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) on_key_reuse: OnKeyReuse,
-    pub(crate) handler_timeout: Duration,
-    /// Longest wait for any answer of the database outside the handler: nobody else ends a wait on a dead connection.
-    pub(crate) database_timeout: Duration,
-    /// Wakes the relay of this process when a decision put something into the outbox.
-    pub(crate) relay_wake: Option<Arc<Notify>>,
-}
+pub(crate) use shared::Shared;
 
 /// An order from the core.
 pub(crate) enum Work {
-    Run(Vec<Item<Incoming>>),
+    /// Items, and how many dead letters may come of them.
+    Run(Vec<Item<Incoming>>, usize),
+    RunHeld {
+        messages_max: usize,
+        dead_max: usize,
+    },
     Decide(Item<Incoming>, Decision),
+}
+
+/// What an order came to.
+struct Finished {
+    outcome: Outcome,
+    items: Vec<Item<Incoming>>,
+    findings: Findings,
+}
+
+impl Finished {
+    fn decided(findings: Findings) -> Finished {
+        Finished { outcome: Outcome::Decided, items: Vec::new(), findings }
+    }
+}
+
+/// Whether a transaction that was rolled back runs again at once.
+enum Again {
+    /// With what is known about some of its messages now.
+    With(BTreeMap<usize, Failure>),
+    Not(Outcome, Findings),
 }
 
 pub(crate) struct Executor<H> {
@@ -67,48 +78,80 @@ impl<H: Handler> Executor<H> {
         results: mpsc::UnboundedSender<Event<Incoming>>,
     ) {
         while let Some(work) = orders.recv().await {
-            let (outcome, items) = match work {
-                Work::Run(items) => self.run_batch(items).await,
+            let Finished { outcome, items, findings } = match work {
+                Work::Run(items, dead_max) => self.run_batch(items, dead_max).await,
+                Work::RunHeld { messages_max, dead_max } => self.run_held(messages_max, dead_max).await,
                 Work::Decide(item, decision) => self.decide(item, decision).await,
             };
-            if results.send(Event::Finished { lane: self.lane, outcome, items }).is_err() {
+            if results.send(Event::Finished { lane: self.lane, outcome, items, findings }).is_err() {
                 return;
             }
         }
     }
 
-    async fn run_batch(&mut self, items: Vec<Item<Incoming>>) -> (Outcome, Vec<Item<Incoming>>) {
+    async fn run_batch(&mut self, items: Vec<Item<Incoming>>, dead_max: usize) -> Finished {
         let started = Instant::now();
         let batch = Batch::of(&items, &self.shared.routes);
-        match self.transact(&batch).await {
-            Ok(written) => {
-                self.report(&batch, &written, started.elapsed());
-                (Outcome::Decided, Vec::new())
-            }
-            Err(failure) => {
-                let failure = self.roll_back(failure).await;
-                let outcome = failure.class().outcome();
-                tracing::debug!(class = failure.class().as_str(), messages = items.len(), "batch rolled back");
-                self.shared.metrics.batch_failed(failure.class());
-                self.failure = Some(failure);
-                (outcome, items)
+        let mut refused = BTreeMap::new();
+        loop {
+            match self.transact(&batch, &refused, dead_max).await {
+                Ok((fates, findings)) => {
+                    self.report(&batch, &fates, started.elapsed());
+                    return Finished::decided(findings);
+                }
+                Err(ended) => match self.end(ended).await {
+                    Again::With(more) => refused.extend(more),
+                    Again::Not(outcome, findings) => return Finished { outcome, items, findings },
+                },
             }
         }
     }
 
-    /// The whole transaction of a batch. On an error the connection is still in it.
-    async fn transact(&mut self, batch: &Batch<'_>) -> Result<Written, Failure> {
-        self.connect().await?;
-        let shared = self.shared.clone();
-        let client = self.client.as_ref().ok_or_else(disconnected)?;
-        let deadline = shared.database_timeout;
-        let claim = inbox::begin_and_claim(client, shared.consumer_id, batch.requests());
-        let arrivals = answered(deadline, claim).await??;
-        let settled = batch.settle(&arrivals, shared.on_key_reuse);
-        let replies = self.handle(client, &settled.messages).await?;
-        let written = answered(deadline, settled.write(client, &shared, replies)).await??;
-        answered(deadline, seal_and_commit(client)).await??;
-        Ok(written)
+    /// Rolls back, and says what follows.
+    async fn end(&mut self, ended: Ended) -> Again {
+        let (outcome, findings) = match ended {
+            Ended::Failed(failure) => {
+                let failure = self.roll_back(failure).await;
+                let outcome = failure.class().outcome();
+                tracing::debug!(class = failure.class().as_str(), "batch rolled back");
+                self.shared.metrics.batch_failed(failure.class());
+                self.failure = Some(failure);
+                return Again::Not(outcome, Findings::default());
+            }
+            Ended::Overtaken(refused) => {
+                let rolled_back = self.roll_back(Failure::transient("overtaken")).await;
+                if rolled_back.class() != FailureClass::Interrupted {
+                    return Again::With(refused);
+                }
+                (Outcome::Interrupted, Findings::default())
+            }
+            Ended::Full(full) => (Outcome::Full, Findings { full, ..Findings::default() }),
+            Ended::OverBudget => (Outcome::Interrupted, Findings { over_budget: true, ..Findings::default() }),
+        };
+        let rolled_back = self.roll_back(Failure::transient("no room")).await;
+        self.shared.metrics.batch_failed(FailureClass::Interrupted);
+        match rolled_back.class() {
+            FailureClass::Interrupted => Again::Not(Outcome::Interrupted, Findings::default()),
+            _ => Again::Not(outcome, findings),
+        }
+    }
+
+    /// Messages that were held and may run now.
+    async fn run_held(&mut self, messages_max: usize, dead_max: usize) -> Finished {
+        let mut refused = Refusals::new();
+        loop {
+            let mut items = Vec::new();
+            match self.transact_held(messages_max, dead_max, &mut refused, &mut items).await {
+                Ok((fates, findings)) => {
+                    self.report_held(&items, &fates);
+                    return Finished::decided(findings);
+                }
+                Err(ended) => match self.end(ended).await {
+                    Again::With(_) => {}
+                    Again::Not(outcome, findings) => return Finished { outcome, items, findings },
+                },
+            }
+        }
     }
 
     /// Calls the handler, with everything that it may do wrong contained.
@@ -139,47 +182,29 @@ impl<H: Handler> Executor<H> {
     }
 
     /// Writes the decision on a message that failed alone.
-    async fn decide(&mut self, item: Item<Incoming>, decision: Decision) -> (Outcome, Vec<Item<Incoming>>) {
+    async fn decide(&mut self, item: Item<Incoming>, decision: Decision) -> Finished {
         let failure = self.failure.take().unwrap_or_else(|| Failure::transient("unknown"));
         match self.transact_decision(&item, decision, &failure).await {
-            Ok(taken) => {
+            Ok((taken, ready)) => {
                 let topic = self.shared.routes.source_name(item.partition.topic);
                 let fate = if taken { Fate::Failed(decision, failure.class()) } else { Fate::Duplicate };
                 self.shared.metrics.decided(topic, &item.record.message, fate, self.shared.clock.now_ms());
                 self.wake_relay();
-                (Outcome::Decided, Vec::new())
+                let mut findings = Findings { ready: ready.then_some(true), ..tally(&[fate]) };
+                // Not ours any more, or held by it: in both cases look before the next message of its key.
+                if !item.partition.retry {
+                    findings.held.extend(item.record.key.filter(|_| !taken || self.shared.rule.holds(decision)));
+                }
+                Finished::decided(findings)
             }
             Err(trouble) => {
                 // Whatever it was, the message gets no blame for the trouble of recording its failure.
                 let trouble = self.roll_back(trouble).await;
                 tracing::warn!(error = %trouble.info().message, code = %trouble.info().code, "a decision could not be written, trying again");
                 self.shared.metrics.batch_failed(FailureClass::Interrupted);
-                (Outcome::Interrupted, vec![item])
+                Finished { outcome: Outcome::Interrupted, items: vec![item], findings: Findings::default() }
             }
         }
-    }
-
-    async fn transact_decision(
-        &mut self,
-        item: &Item<Incoming>,
-        decision: Decision,
-        failure: &Failure,
-    ) -> Result<bool, Failure> {
-        self.connect().await?;
-        let shared = self.shared.clone();
-        let client = self.client.as_ref().ok_or_else(disconnected)?;
-        let incoming = &item.record.message;
-        let guard =
-            if item.partition.retry { Guard::Retrying(incoming.attempt()) } else { Guard::NoRow(incoming.key()) };
-        let failed = [Failed { incoming, guard, decision, error: failure.info() }];
-        let work = async {
-            client.batch_execute("BEGIN").await?;
-            let taken =
-                decision::write(client, shared.consumer_id, &shared.routes, shared.clock.now_ms(), &failed).await?;
-            seal_and_commit(client).await?;
-            Ok::<bool, Failure>(taken[0])
-        };
-        answered(shared.database_timeout, work).await?
     }
 
     async fn connect(&mut self) -> Result<(), Failure> {
@@ -215,12 +240,28 @@ impl<H: Handler> Executor<H> {
         }
     }
 
-    fn report(&self, batch: &Batch<'_>, written: &Written, elapsed: Duration) {
+    fn report(&self, batch: &Batch<'_>, fates: &[Fate], elapsed: Duration) {
         let now_ms = self.shared.clock.now_ms();
-        self.shared.metrics.batch_decided(&batch.source_topic, batch.items(), &written.fates, elapsed, now_ms);
-        if written.enqueued {
+        self.shared.metrics.batch_decided(&batch.source_topic, batch.items(), fates, elapsed, now_ms);
+        if fates.iter().any(|it| matches!(it, Fate::Failed(..))) {
             self.wake_relay();
         }
+    }
+
+    fn report_held(&self, items: &[Item<Incoming>], fates: &[Option<Fate>]) {
+        let now_ms = self.shared.clock.now_ms();
+        let decided = items.iter().zip(fates).filter_map(|(item, fate)| Some((item, (*fate)?)));
+        for (item, fate) in decided.clone() {
+            let topic = self.shared.routes.source_name(item.partition.topic);
+            self.shared.metrics.released(topic, &item.record.message, fate, now_ms);
+        }
+        self.shared.metrics.held_batch(items.len());
+        if decided.clone().any(|(_, it)| matches!(it, Fate::Failed(..))) {
+            self.wake_relay();
+        }
+        let count = decided.count() as u64;
+        let _before =
+            self.shared.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |it| Some(it.saturating_sub(count)));
     }
 
     fn wake_relay(&self) {
@@ -231,7 +272,6 @@ impl<H: Handler> Executor<H> {
 }
 
 const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Ends the transaction with a statement that must succeed: a bare `COMMIT` of an aborted transaction answers `Ok` and
 /// rolls back. One round trip.
 async fn seal_and_commit(client: &ClientWrapper) -> Result<(), tokio_postgres::Error> {

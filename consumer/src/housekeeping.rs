@@ -9,6 +9,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{self, Clock};
+use crate::holds::Holds;
 use crate::metrics;
 use crate::postgres::progress;
 use crate::probes::Status;
@@ -42,6 +43,7 @@ pub(crate) struct Housekeeping {
     clock: Arc<Clock>,
     status: Arc<Status>,
     progress: Progress,
+    holds: Holds,
 }
 
 const BEAT: Duration = Duration::from_secs(5);
@@ -55,8 +57,9 @@ impl Housekeeping {
         routes: Arc<Routes>,
         clock: Arc<Clock>,
         status: Arc<Status>,
+        holds: Holds,
     ) -> Housekeeping {
-        Housekeeping { pool, consumer_id, routes, clock, status, progress: Progress::default() }
+        Housekeeping { pool, consumer_id, routes, clock, status, progress: Progress::default(), holds }
     }
 
     pub(crate) fn progress(&self) -> Progress {
@@ -96,6 +99,7 @@ impl Housekeeping {
         self.clock.set(clock::database_ms(&client).await.map_err(failed)?);
         self.write_progress(&client).await.map_err(failed)?;
         self.report_dead_letters(&client).await.map_err(failed)?;
+        self.holds.report(&client).await.map_err(failed)?;
         self.report_inbox(&client).await.map_err(failed)
     }
 

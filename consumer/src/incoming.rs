@@ -5,6 +5,8 @@ use sekali_schemas::idempotency::IdempotencyKey;
 use sekali_schemas::{Headers, Invalid, Message, Origin, Record, fingerprint};
 use uuid::Uuid;
 
+use crate::postgres::hold::HoldKey;
+
 #[derive(Debug, Clone)]
 pub(crate) enum Incoming {
     Message(Message),
@@ -43,6 +45,15 @@ impl Incoming {
             Incoming::Message(message) => Some(message.idempotency_key().as_str()),
             Incoming::Invalid { .. } => None,
         }
+    }
+
+    /// The key that it shares with other messages, and the source topic. None without a key: it waits for nobody.
+    pub(crate) fn hold_key(&self) -> Option<HoldKey<'_>> {
+        let topic = match self {
+            Incoming::Message(message) => &message.origin().topic,
+            Incoming::Invalid { record, .. } => &record.topic,
+        };
+        Some((topic, self.record().key.as_deref()?))
     }
 
     pub(crate) fn fingerprint(&self) -> i64 {

@@ -19,7 +19,7 @@ use crate::incoming::Incoming;
 
 pub(crate) use context::Context;
 pub(crate) use poll::Poller;
-pub(crate) use read::Reader;
+pub(crate) use read::{Reader, key_id};
 pub(crate) use settings::consumer_config;
 
 /// What the poll thread tells the driver. A closed set.

@@ -33,6 +33,8 @@ mod driver;
 mod executor;
 mod failure;
 mod handler;
+mod held;
+mod holds;
 mod housekeeping;
 mod incoming;
 mod kafka;

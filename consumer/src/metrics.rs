@@ -24,7 +24,7 @@ const BATCH: &[f64] = &[1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 10
 const ATTEMPTS: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0];
 
 /// What a delivery of a message ended as.
-pub(crate) const OUTCOMES: [&str; 5] = ["ok", "duplicate", "retried", "dead_lettered", "skipped"];
+pub(crate) const OUTCOMES: [&str; 6] = ["ok", "duplicate", "retried", "dead_lettered", "skipped", "held"];
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $name:ident = $definition:expr;)*) => {
@@ -79,6 +79,14 @@ metrics! {
     RETRY_OVERDUE = Metric::gauge("sekali_retry_overdue_seconds", "How long the most overdue retry has been due; 0 when none is.").with(&[("topic", &[])]);
     /// Dead letters.
     DEAD_LETTERS = Metric::counter("sekali_dead_letters_total", "Messages that became dead letters.").with(&[("topic", &[]), ("reason", &[]), ("error_class", &[])]);
+    /// Keys that wait.
+    HELD_KEYS = Metric::gauge("sekali_held_keys", "Keys that wait behind a failed message. The same in every process: aggregate with max.").with(&[("topic", &[])]);
+    /// Messages that wait.
+    HELD_MESSAGES = Metric::gauge("sekali_held_messages", "Messages that wait behind a failed one of their key. Aggregate with max.").with(&[("topic", &[])]);
+    /// Age of the oldest hold.
+    HOLD_OLDEST = Metric::gauge("sekali_hold_oldest_age_seconds", "How long the key has waited that has waited longest; 0 when none does. Aggregate with max.").with(&[("topic", &[])]);
+    /// Budget of dead letters.
+    BUDGET_SPENT = Metric::gauge("sekali_dead_letter_budget_spent", "1 while a message waits that would become a dead letter, because almost nothing succeeds any more.");
     /// Open dead letters.
     DLQ_MESSAGES = Metric::gauge("sekali_dlq_messages", "Open dead letters of this consumer. The same in every process: aggregate with max.").with(&[("topic", &[])]);
     /// Age of the oldest.

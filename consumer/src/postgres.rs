@@ -2,5 +2,6 @@
 
 pub(crate) mod dead_letter;
 pub(crate) mod decision;
+pub(crate) mod hold;
 pub(crate) mod inbox;
 pub(crate) mod progress;

@@ -85,6 +85,12 @@ impl Routes {
         &self.sources[self.subscribed[usize::from(index)].source].name
     }
 
+    /// Index of the source topic that a subscribed topic belongs to; source topics come first.
+    pub(crate) fn source_index(&self, index: u16) -> u16 {
+        // There are no more source topics than subscribed ones, which are counted in 16 bits.
+        self.subscribed[usize::from(index)].source as u16
+    }
+
     /// The source topics' names.
     pub(crate) fn source_names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.sources.iter().map(|it| &it.name)

@@ -12,11 +12,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::{self, Clock};
-use crate::config::{Config, KeyFrom};
+use crate::config::{self, Config, KeyFrom};
+use crate::core::hold::{AfterDeadLetter, Rule};
 use crate::core::retry::RetryPolicy;
-use crate::core::{Core, Event, LaneId, Limits};
+use crate::core::{Core, Event, LaneId, Limits, Order};
 use crate::driver::Driver;
 use crate::executor::{Executor, Shared, Work};
+use crate::holds::Holds;
 use crate::housekeeping::{Housekeeping, Progress};
 use crate::incoming::Incoming;
 use crate::kafka::{CHUNKS_MAX, Link, Polled, Poller, Reader, Role, consumer_config};
@@ -83,7 +85,9 @@ impl<H: Handler> Consumer<H> {
             side.running.spawn(serving);
         }
         let relay_wake = self.start_relay(&side)?;
-        let progress = self.start_housekeeping(&side, status.clone());
+        let (events, results) = mpsc::unbounded_channel();
+        let holds = self.holds(&events);
+        let progress = self.start_housekeeping(&side, status.clone(), holds.clone());
 
         let drain = section.drain_timeout;
         let limits = limits(&self.config);
@@ -100,12 +104,17 @@ impl<H: Handler> Consumer<H> {
             clock: self.clock.clone(),
             metrics: metrics.clone(),
             on_key_reuse: section.on_key_reuse,
+            rule: rule(&self.config),
+            reader: reader.clone(),
+            held: holds.held.clone(),
+            held_per_key_max: section.held_messages_per_key_max.get().into(),
+            held_max: section.held_messages_max.get().into(),
             handler_timeout: section.handler_timeout,
             database_timeout: DATABASE_TIMEOUT,
             relay_wake,
         };
         let executors = TaskTracker::new();
-        let (lanes, results) = start_executors(&Arc::new(shared), limits.lanes, &executors);
+        let lanes = start_executors(&Arc::new(shared), limits.lanes, &executors, &events);
         let core = Core::new(policy, limits, uuid::Uuid::new_v4().as_u64_pair().0);
         let (routes, clock) = (self.routes, self.clock);
         let driver = Driver {
@@ -115,6 +124,7 @@ impl<H: Handler> Consumer<H> {
             closed: Vec::new(),
             lanes,
             results,
+            holds,
             routes,
             clock,
             metrics,
@@ -142,9 +152,19 @@ impl<H: Handler> Consumer<H> {
         Ok(Some(wake))
     }
 
-    fn start_housekeeping(&self, side: &Side, status: Arc<Status>) -> Progress {
+    fn holds(&self, events: &mpsc::UnboundedSender<Event<Incoming>>) -> Holds {
+        Holds {
+            pool: self.pool.clone(),
+            consumer_id: self.consumer_id,
+            routes: self.routes.clone(),
+            events: events.clone(),
+            held: Arc::default(),
+        }
+    }
+
+    fn start_housekeeping(&self, side: &Side, status: Arc<Status>, holds: Holds) -> Progress {
         let (routes, clock) = (self.routes.clone(), self.clock.clone());
-        let housekeeping = Housekeeping::new(self.pool.clone(), self.consumer_id, routes, clock, status);
+        let housekeeping = Housekeeping::new(self.pool.clone(), self.consumer_id, routes, clock, status, holds);
         let progress = housekeeping.progress();
         side.running.spawn(housekeeping.run(side.stop.clone()));
         progress
@@ -181,16 +201,26 @@ fn start_clients(
     Ok((used.map(start).collect::<Result<_, _>>()?, polled))
 }
 
-type Lanes = (Vec<mpsc::Sender<Work>>, mpsc::UnboundedReceiver<Event<Incoming>>);
-
-fn start_executors<H: Handler>(shared: &Arc<Shared<H>>, count: usize, executors: &TaskTracker) -> Lanes {
-    let (results_in, results) = mpsc::unbounded_channel();
+fn start_executors<H: Handler>(
+    shared: &Arc<Shared<H>>,
+    count: usize,
+    executors: &TaskTracker,
+    results: &mpsc::UnboundedSender<Event<Incoming>>,
+) -> Vec<mpsc::Sender<Work>> {
     let start = |lane| {
         let (orders_in, orders) = mpsc::channel(1);
-        executors.spawn(Executor::new(lane, shared.clone()).run(orders, results_in.clone()));
+        executors.spawn(Executor::new(lane, shared.clone()).run(orders, results.clone()));
         orders_in
     };
-    ((0..count).map(LaneId).map(start).collect(), results)
+    (0..count).map(LaneId).map(start).collect()
+}
+
+fn rule(config: &Config) -> Rule {
+    match (config.consumer.order, config.consumer.after_dead_letter) {
+        (config::Order::None, _) => Rule::Never,
+        (config::Order::Key, config::AfterDeadLetter::Continue) => Rule::ByKey(AfterDeadLetter::Continue),
+        (config::Order::Key, config::AfterDeadLetter::Hold) => Rule::ByKey(AfterDeadLetter::Hold),
+    }
 }
 
 fn reader<H: Handler>(handler: &Arc<H>, routes: &Arc<Routes>, key_from: KeyFrom) -> Arc<Reader> {
@@ -220,6 +250,11 @@ fn limits(config: &Config) -> Limits {
         commit_interval: Duration::from_secs(1),
         interrupted_delay: Duration::from_millis(100),
         interrupted_delay_max: Duration::from_secs(5),
+        order: if section.order == config::Order::None { Order::None } else { Order::Key },
+        full_delay: Duration::from_secs(1),
+        holds_interval: Duration::from_secs(30),
+        dead_letters_ahead_max: Some(config.retry.dead_letters_ahead_max).filter(|it| 0 < *it),
+        dead_letter_refill: Duration::from_secs(10),
     }
 }
 

@@ -22,12 +22,11 @@
 //! # }
 //! ```
 
+use sekali_schemas::array_literal;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::{Error, ErrorKind, IntoRecord, OutboundRecord, SqlError};
-
-mod literal;
 
 /// An open transaction of yours.
 ///
@@ -93,8 +92,8 @@ pub async fn enqueue_all(tx: &impl InTransaction, records: &[OutboundRecord]) ->
     let topics: Vec<&str> = records.iter().map(|it| it.topic.as_str()).collect();
     let keys: Vec<Option<&[u8]>> = records.iter().map(|it| it.key.as_deref()).collect();
     let payloads: Vec<Option<&[u8]>> = records.iter().map(|it| it.payload.as_deref()).collect();
-    let names: Vec<String> = records.iter().map(|it| literal::names(&it.headers)).collect();
-    let values: Vec<String> = records.iter().map(|it| literal::values(&it.headers)).collect();
+    let names: Vec<String> = records.iter().map(|it| array_literal::names(&it.headers)).collect();
+    let values: Vec<String> = records.iter().map(|it| array_literal::values(&it.headers)).collect();
     let params: [(&(dyn ToSql + Sync), Type); 5] = [
         (&topics, Type::TEXT_ARRAY),
         (&keys, Type::BYTEA_ARRAY),

@@ -9,6 +9,7 @@
 //! * [`cloudevents`] is the Kafka binding of CloudEvents 1.0.
 //! * [`migrations`] holds the SQL of schema `sekali`.
 
+pub mod array_literal;
 pub mod cloudevents;
 pub mod control;
 pub mod events;

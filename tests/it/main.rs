@@ -8,6 +8,7 @@ mod dead_letter;
 mod example;
 mod harness;
 mod identity;
+mod order;
 mod outcomes;
 mod probes;
 mod rebalance;

@@ -7,7 +7,7 @@ use sekali_consumer::{Config, Consumer, Error, Handler};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::harness::{Kafka, Outgoing, TestDatabase, eventually, kafka, unique};
+use crate::harness::{Kafka, Outgoing, Process, Program, TestDatabase, eventually, kafka, target_dir, unique};
 use crate::scripted::LEDGER;
 
 /// Longest wait for anything that should happen soon.
@@ -110,6 +110,15 @@ impl Group {
         Member { stop: Some(stop), running }
     }
 
+    /// Starts a member as a process of its own.
+    pub fn start_process(&self) -> Process {
+        let path = target_dir().join("test-logs").join(format!("{}.toml", unique("member")));
+        std::fs::create_dir_all(path.parent().expect("it has a directory")).expect("the directory can be made");
+        std::fs::write(&path, self.config.print()).expect("the configuration can be written");
+        let member = Program::of_workspace("sekali-test-member").arg(&path);
+        member.env("SEKALI_POSTGRES__URL", self.database.url()).spawn()
+    }
+
     /// Writes records to the source topic.
     pub async fn produce(&self, records: impl IntoIterator<Item = Outgoing>) {
         self.kafka.produce(&self.topic, records).await;
@@ -132,11 +141,14 @@ impl Group {
         .await;
     }
 
-    /// Rows on their way: in the outbox and not yet published, or an attempt that somebody must still make.
+    /// Rows on their way: in the outbox and not yet published, an attempt that somebody must still make, or a message that
+    /// waits behind one that is not dead.
     async fn pending(&self) -> i64 {
         self.database
             .scalar(
-                "SELECT (SELECT count(*) FROM sekali.inbox WHERE state = 2) + (SELECT count(*) FROM sekali.outbox, sekali.outbox_cursor \
+                "SELECT (SELECT count(*) FROM sekali.inbox WHERE state = 2) + (SELECT count(*) FROM sekali.held_message AS it \
+                 JOIN sekali.held_key AS hold USING (consumer_id, topic, resource_key) LEFT JOIN sekali.inbox AS head \
+                 ON head.consumer_id = hold.consumer_id AND head.key = hold.head WHERE head.state IS DISTINCT FROM 4) + (SELECT count(*) FROM sekali.outbox, sekali.outbox_cursor \
                  WHERE NOT pg_visible_in_snapshot(xid, published) AND (window_end IS NULL OR id > window_position \
                  OR NOT pg_visible_in_snapshot(xid, window_end)))",
             )
@@ -149,6 +161,25 @@ impl Group {
         let rows =
             client.query("SELECT key_text, count(*) FROM effect GROUP BY 1", &[]).await.expect("the ledger is there");
         rows.iter().map(|it| (it.get(0), it.get(1))).collect()
+    }
+
+    /// Places of the effects of each resource key, in the order in which they were written: keys are the part of the
+    /// idempotency key before the first colon, places the number behind it.
+    pub async fn order(&self) -> BTreeMap<String, Vec<i64>> {
+        const SQL: &str =
+            "SELECT split_part(key_text, ':', 1), split_part(key_text, ':', 2)::bigint FROM effect ORDER BY nr";
+        let rows = self.database.connect().await.query(SQL, &[]).await.expect("the ledger is there");
+        let mut order: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+        for row in rows {
+            order.entry(row.get(0)).or_default().push(row.get(1));
+        }
+        order
+    }
+
+    /// Keys and messages that are held.
+    pub async fn held(&self) -> (i64, i64) {
+        let count = async |table: &str| self.database.scalar(&format!("SELECT count(*) FROM sekali.{table}")).await;
+        (count("held_key").await, count("held_message").await)
     }
 
     /// The dead letters: key text (or `-`), reason, class, attempts.

@@ -9,7 +9,7 @@ use sekali_consumer::{Failure, Handler, Message, Reply, Transaction};
 use uuid::Uuid;
 
 /// Makes the table of effects.
-pub const LEDGER: &str = "CREATE TABLE effect (key uuid NOT NULL, key_text text NOT NULL, attempt int NOT NULL, \
+pub const LEDGER: &str = "CREATE TABLE effect (nr bigint GENERATED ALWAYS AS IDENTITY, key uuid NOT NULL, key_text text NOT NULL, attempt int NOT NULL, \
      partition int NOT NULL, \"offset\" bigint NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp()); \
      CREATE TABLE taken (id int PRIMARY KEY); INSERT INTO taken VALUES (1)";
 

@@ -15,6 +15,8 @@ const DAY: u64 = 24 * HOUR;
 const EXECUTORS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 const BATCH_MESSAGES_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
 const BUFFER_MESSAGES_MAX: NonZeroUsize = NonZeroUsize::new(16_000).unwrap();
+const HELD_MESSAGES_PER_KEY_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
+const HELD_MESSAGES_MAX: NonZeroU32 = NonZeroU32::new(100_000).unwrap();
 const MESSAGE_BYTES_MAX: NonZeroU32 = NonZeroU32::new(1024 * 1024).unwrap();
 
 /// Declares a section once: the struct, its defaults, and the texts that `config print` shows beside the keys.
@@ -87,6 +89,17 @@ section! {
         /// What happens to a message whose idempotency key was already decided for another payload: "dead_letter", or
         /// "ignore" (it counts as a duplicate and is lost when the key was chosen badly).
         on_key_reuse: OnKeyReuse = OnKeyReuse::DeadLetter,
+        /// Order of the messages of one key: "key" (a failed message holds its key, and the later ones wait behind it
+        /// until it is decided), or "none" (they overtake it).
+        order: Order = Order::Key,
+        /// What happens to the later messages of a key whose message became a dead letter, with order = "key":
+        /// "continue", or "hold" (they wait until the dead letter is replayed or discarded).
+        after_dead_letter: AfterDeadLetter = AfterDeadLetter::Continue,
+        /// Most messages that wait behind the failed one of their key. At the limit the partition stops until the key
+        /// flows again; higher costs disk.
+        held_messages_per_key_max: NonZeroU32 = HELD_MESSAGES_PER_KEY_MAX,
+        /// Most messages that wait behind failed ones of all keys of the group; as above, for all of its partitions.
+        held_messages_max: NonZeroU32 = HELD_MESSAGES_MAX,
         /// Time without a heartbeat after which the broker gives the partitions to others; only with the classic
         /// protocol. Lower moves partitions on a short network fault, higher leaves those of a dead process waiting.
         #[serde(with = "duration")]
@@ -114,6 +127,10 @@ section! {
         /// How long a message may meet a lock that is taken before it is a failure. Such waits are no attempts.
         #[serde(with = "duration")]
         contended_age_max: Duration = Duration::from_secs(HOUR),
+        /// Most dead letters ahead of successes: each success makes room for one, and so do ten seconds. Beyond that
+        /// consumption pauses and tries again with a wait, because then it is not the messages that are broken. 0 for
+        /// no bound.
+        dead_letters_ahead_max: u32 = 1_000,
     }
 }
 
@@ -185,6 +202,28 @@ pub enum GroupProtocol {
     Classic,
     /// The broker assigns them (KIP-848).
     Consumer,
+}
+
+/// Order of the messages of one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Order {
+    /// Also across retries.
+    Key,
+    /// A failed message is overtaken.
+    None,
+}
+
+/// What happens to the later messages of a key whose message is dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum AfterDeadLetter {
+    /// They take effect.
+    Continue,
+    /// They wait until it is replayed or discarded.
+    Hold,
 }
 
 /// Where the idempotency key of a message comes from.

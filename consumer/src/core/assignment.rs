@@ -5,28 +5,32 @@
 
 use std::collections::BTreeMap;
 
+use super::budget::Budget;
 use super::event::{
-    Action, Epoch, Event, Item, LaneId, Limits, Offset, Outcome, Partition, PauseReason, Record, Timestamp,
+    Action, Epoch, Event, KeyId, LaneId, Limits, Offset, Order, Partition, PauseReason, Record, Timestamp,
 };
+use super::known::Known;
 use super::lane::{Lane, Stage};
-use super::partition::Owned;
-use super::retry::{FailureKind, RetryPolicy, failing_for};
+use super::partition::{Holds, Owned};
+use super::retry::RetryPolicy;
 
 /// Everything one process knows about its share of the group.
 pub struct Core<M> {
-    policy: RetryPolicy,
-    limits: Limits,
-    owned: BTreeMap<Partition, Owned<M>>,
-    lanes: Vec<Lane<M>>,
+    pub(super) policy: RetryPolicy,
+    pub(super) limits: Limits,
+    pub(super) owned: BTreeMap<Partition, Owned<M>>,
+    pub(super) lanes: Vec<Lane<M>>,
+    pub(super) known: Known,
+    pub(super) budget: Budget,
     last_epoch: u64,
     /// Revoked partitions whose work in hand has not ended: what each client revoked at once.
     releasing: Vec<Vec<Partition>>,
     commit_at: Timestamp,
     /// From when on commits that were never confirmed are made again.
     recommit_at: Timestamp,
-    stopping: Option<Timestamp>,
+    pub(super) stopping: Option<Timestamp>,
     stopped: bool,
-    random: u64,
+    pub(super) random: u64,
 }
 
 impl<M> Core<M> {
@@ -37,9 +41,11 @@ impl<M> Core<M> {
         let lanes = (0..limits.lanes).map(|_| Lane::new(&limits)).collect();
         Core {
             policy,
+            budget: Budget::new(limits.dead_letters_ahead_max, limits.dead_letter_refill),
             limits,
             owned: BTreeMap::new(),
             lanes,
+            known: Known::default(),
             last_epoch: 0,
             releasing: Vec::new(),
             commit_at: Timestamp::default(),
@@ -53,17 +59,23 @@ impl<M> Core<M> {
     /// Takes one event and says what to do.
     pub fn apply(&mut self, now: Timestamp, event: Event<M>) -> Vec<Action<M>> {
         let mut actions = Vec::new();
+        self.budget.refill(now);
         match event {
             Event::Assigned(partitions) => partitions.into_iter().for_each(|it| self.assigned(it)),
             Event::Revoked(partitions) => self.revoked(partitions),
             Event::Lost(partitions) => self.lost(&partitions),
             Event::Received(partition, records) => self.received(partition, records),
-            Event::Finished { lane, outcome, items } => self.finished(now, lane, outcome, items, &mut actions),
+            Event::Finished { lane, outcome, items, findings } => {
+                self.finished(now, lane, outcome, items, &findings, &mut actions);
+            }
+            Event::HoldsRead { read, held, ready } => self.holds_read(read, held, ready),
+            Event::HoldsReady => self.known.sign(),
             Event::Committed(positions) => self.committed(&positions),
             Event::Tick => {}
             Event::Shutdown { drain } => self.shutdown(now, drain),
         }
         self.release(&mut actions);
+        self.read_holds(now, &mut actions);
         self.start(now, &mut actions);
         self.pause_and_resume(now, &mut actions);
         self.commit(now, &mut actions);
@@ -80,7 +92,8 @@ impl<M> Core<M> {
         let uncommitted = self.owned.values().any(|it| it.uncommitted().is_some());
         let beat = unrequested.then_some(self.commit_at);
         let again = uncommitted.then_some(self.recommit_at.max(self.commit_at));
-        let all = waits.chain(due).chain(beat).chain(again).chain(self.stopping);
+        let holds = self.known.read_again_at();
+        let all = waits.chain(due).chain(beat).chain(again).chain(holds).chain(self.stopping);
         all.filter(|it| now < *it).min()
     }
 
@@ -101,7 +114,17 @@ impl<M> Core<M> {
 
     /// For a partition with buffered records: when its first one was produced, and when it is due.
     pub fn heads(&self) -> impl Iterator<Item = (Partition, Option<Timestamp>, Option<Timestamp>)> {
-        self.owned.iter().map(|(&partition, it)| (partition, it.oldest_produced_at(), it.ready_at()))
+        self.owned.iter().map(|(&partition, it)| (partition, it.oldest_produced_at(), it.due_at()))
+    }
+
+    /// Keys that are held, as far as this process knows.
+    pub fn held_keys(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Whether a dead letter waits because nothing succeeds any more.
+    pub fn is_budget_spent(&self) -> bool {
+        self.budget.is_spent()
     }
 
     /// Most consecutive interruptions of any executor: how long there has been no verdict.
@@ -146,22 +169,6 @@ impl<M> Core<M> {
         }
     }
 
-    /// Forgets items that wait to run again; whoever reads them next runs them.
-    fn drop_redo(&mut self, drop: impl Fn(Partition) -> bool) {
-        let owned = &mut self.owned;
-        for lane in &mut self.lanes {
-            lane.retain_redo(|item| {
-                if !drop(item.partition) {
-                    return true;
-                }
-                if let Some(it) = owned.get_mut(&item.partition).filter(|it| it.epoch == item.epoch) {
-                    it.in_hand -= 1;
-                }
-                false
-            });
-        }
-    }
-
     fn received(&mut self, partition: Partition, records: Vec<Record<M>>) {
         // Polled just before the revocation: the new owner reads them again.
         let Some(owned) = self.owned.get_mut(&partition) else { return };
@@ -170,57 +177,37 @@ impl<M> Core<M> {
         }
     }
 
-    fn finished(
-        &mut self,
-        now: Timestamp,
-        id: LaneId,
-        outcome: Outcome,
-        mut items: Vec<Item<M>>,
-        actions: &mut Vec<Action<M>>,
-    ) {
-        let lane = &mut self.lanes[id.0];
-        assert!(lane.stage == Stage::Busy, "an executor finished a batch that it was not given");
-        if outcome == Outcome::Decided {
-            assert!(items.is_empty(), "decided items do not come back");
-            for entry in lane.decided(&self.limits) {
-                // A result of an earlier ownership says nothing about this one.
-                if let Some(owned) = self.owned.get_mut(&entry.partition).filter(|it| it.epoch == entry.epoch) {
-                    owned.decided(entry.next, entry.count);
-                }
-            }
-            return;
+    fn holds_read(&mut self, read: u64, held: Vec<KeyId>, ready: bool) {
+        self.known.answer(read, held);
+        if ready {
+            self.known.sign();
         }
-        assert!(!items.is_empty(), "undecided items come back");
-        if let Outcome::Failed(kind) = outcome
-            && items.len() == 1
-            && let Some(item) = items.pop()
-        {
-            // It failed alone, so that it is to blame; whether the partition is still ours does not matter: the
-            // decision is guarded by the inbox.
-            self.decide(now, id, item, kind, actions);
-            return;
-        }
-        let stopping = self.stopping.is_some();
-        let owned = &mut self.owned;
-        items.retain(|item| {
-            let Some(it) = owned.get_mut(&item.partition).filter(|it| it.epoch == item.epoch) else { return false };
-            if it.leaving || stopping {
-                it.in_hand -= 1;
+        for owned in self.owned.values_mut() {
+            if matches!(owned.holds, Holds::Asked(asked) if asked <= read) {
+                owned.holds = Holds::Read;
             }
-            !it.leaving && !stopping
-        });
-        match outcome {
-            _ if items.is_empty() => lane.stage = Stage::Idle,
-            Outcome::Failed(_) => lane.failed(items),
-            Outcome::Interrupted | Outcome::Decided => lane.interrupted(now, items, &self.limits),
         }
     }
 
-    fn decide(&mut self, now: Timestamp, lane: LaneId, item: Item<M>, kind: FailureKind, actions: &mut Vec<Action<M>>) {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let failing_for = failing_for(now, item.record.first_failed_at);
-        let decision = self.policy.decide(item.record.attempt, kind, failing_for, self.random);
-        actions.push(Action::Decide { lane, item, decision });
+    /// Asks for the holds: for partitions whose position is known by now, and from time to time while some key is held.
+    fn read_holds(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {
+        if self.limits.order == Order::None || self.stopping.is_some() {
+            return;
+        }
+        let unread = |(partition, it): (&Partition, &Owned<M>)| {
+            !partition.retry && !it.leaving && it.holds == Holds::Unread && 0 < it.buffered()
+        };
+        let again = self.known.read_again_at().is_some_and(|it| it <= now);
+        if !again && !self.owned.iter().any(unread) {
+            return;
+        }
+        let read = self.known.ask(now, self.limits.holds_interval);
+        for (partition, owned) in &mut self.owned {
+            if unread((partition, owned)) {
+                owned.holds = Holds::Asked(read);
+            }
+        }
+        actions.push(Action::ReadHolds { read });
     }
 
     fn committed(&mut self, positions: &[(Partition, Offset)]) {
@@ -257,55 +244,16 @@ impl<M> Core<M> {
         });
     }
 
-    fn start(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {
-        if self.stopping.is_some() {
-            return;
-        }
-        for id in (0..self.lanes.len()).map(LaneId) {
-            if !self.lanes[id.0].ready(now) {
-                continue;
-            }
-            let (items, suspect) = match self.lanes[id.0].take_redo() {
-                Some(items) => (items, None),
-                None => (self.gather(now, id), Some(false)),
-            };
-            if items.is_empty() {
-                continue;
-            }
-            self.lanes[id.0].begin(&items, suspect);
-            actions.push(Action::Run { lane: id, items });
-        }
-    }
-
-    /// New records for one executor, from its partitions in turn; either from source topics or from retry topics.
-    fn gather(&mut self, now: Timestamp, id: LaneId) -> Vec<Item<M>> {
-        let lane = &mut self.lanes[id.0];
-        let runnable = |it: &Owned<M>| it.lane == id && !it.leaving && it.ready_at().is_some_and(|at| at <= now);
-        let has = |retry: bool| self.owned.iter().any(|(partition, it)| partition.retry == retry && runnable(it));
-        let retry = if lane.last_was_retry { !has(false) } else { has(true) };
-        lane.last_was_retry = retry;
-        let partitions: Vec<Partition> =
-            self.owned.iter().filter(|(it, owned)| it.retry == retry && runnable(owned)).map(|(&it, _)| it).collect();
-        let max = lane.new_records_max();
-        let first = lane.take_turn(partitions.len());
-        let mut items = Vec::new();
-        for partition in partitions.iter().cycle().skip(first).take(partitions.len()) {
-            if let Some(owned) = self.owned.get_mut(partition) {
-                owned.take(now, *partition, max, &mut items);
-            }
-        }
-        items
-    }
-
     fn pause_and_resume(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {
         if self.stopping.is_some() {
             return;
         }
         let cap = self.buffered_cap();
         for (&partition, owned) in self.owned.iter_mut().filter(|(_, it)| !it.leaving) {
-            let not_due = owned.ready_at().is_some_and(|it| now < it);
+            let not_due = owned.due_at().is_some_and(|it| now < it);
             let wanted = match owned.paused {
                 _ if not_due => Some(PauseReason::NotDue),
+                _ if owned.held_full => Some(PauseReason::HeldFull),
                 // Resumed at half of what it was paused at, so that a partition does not flutter.
                 Some(PauseReason::Full) if cap / 2 < owned.buffered() => Some(PauseReason::Full),
                 _ if cap <= owned.buffered() => Some(PauseReason::Full),
@@ -314,8 +262,8 @@ impl<M> Core<M> {
             match (owned.paused, wanted) {
                 (None, Some(reason)) => actions.push(Action::Pause(partition, reason)),
                 (Some(_), None) => actions.push(Action::Resume(partition)),
-                (Some(PauseReason::Full), Some(PauseReason::NotDue)) => {
-                    actions.push(Action::Pause(partition, PauseReason::NotDue));
+                (Some(PauseReason::Full), Some(reason @ (PauseReason::NotDue | PauseReason::HeldFull))) => {
+                    actions.push(Action::Pause(partition, reason));
                 }
                 _ => {}
             }

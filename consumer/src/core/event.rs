@@ -33,9 +33,23 @@ impl Timestamp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(pub u64);
 
+impl Epoch {
+    /// Of no ownership: messages that come from the database and not from a partition.
+    pub const HELD: Epoch = Epoch(0);
+}
+
 /// Index of an executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LaneId(pub usize);
+
+/// A key of a source topic, by a hash of its bytes: two keys that share it cost a needless look at the holds, no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId {
+    /// Index of the source topic.
+    pub topic: u16,
+    /// Hash of the record's key.
+    pub hash: i64,
+}
 
 /// One record as the core sees it: its place, and an opaque message.
 #[derive(Debug, Clone)]
@@ -44,6 +58,8 @@ pub struct Record<M> {
     pub offset: Offset,
     /// 1 on a source topic, the header's number on a retry topic.
     pub attempt: u32,
+    /// The key that it shares with others; `None` for a record without one, which waits for nobody.
+    pub key: Option<KeyId>,
     /// Moment from which it may run.
     pub due_at: Option<Timestamp>,
     /// First failure, for the age limit of contended messages.
@@ -57,10 +73,12 @@ pub struct Record<M> {
 /// One record on its way through an executor.
 #[derive(Debug, Clone)]
 pub struct Item<M> {
-    /// Where it was read.
+    /// Where it was read; for a message that was held, where it was read first.
     pub partition: Partition,
-    /// Ownership under which it was read.
+    /// Ownership under which it was read; [`Epoch::HELD`] for a message that was held.
     pub epoch: Epoch,
+    /// Its key may be held: look before handling it.
+    pub maybe_held: bool,
     /// The record.
     pub record: Record<M>,
 }
@@ -84,7 +102,20 @@ pub enum Event<M> {
         outcome: Outcome,
         /// The items, in the order they were given; empty when decided.
         items: Vec<Item<M>>,
+        /// What it learned on the way.
+        findings: Findings,
     },
+    /// The holds of the group, as [`Action::ReadHolds`] asked.
+    HoldsRead {
+        /// The number of the request.
+        read: u64,
+        /// Every key that is held.
+        held: Vec<KeyId>,
+        /// Whether the head of some key is decided, so that what waits behind it may run.
+        ready: bool,
+    },
+    /// Somebody noticed a key whose head is decided and whom nobody has taken up.
+    HoldsReady,
     /// The broker confirmed positions.
     Committed(Vec<(Partition, Offset)>),
     /// Time passed.
@@ -96,6 +127,26 @@ pub enum Event<M> {
     },
 }
 
+/// What an executor learned from its transaction. Without a committed transaction only `full` and `over_budget` say
+/// anything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Keys that are held.
+    pub held: Vec<KeyId>,
+    /// Some key was thought to be held and is not.
+    pub stale: bool,
+    /// Whether what waits behind some decided head may run; `None` when nothing was learned about it.
+    pub ready: Option<bool>,
+    /// Records that could not be held for want of room, the first of each partition.
+    pub full: Vec<(Partition, Offset)>,
+    /// Messages that were processed.
+    pub processed: usize,
+    /// Messages that became dead letters.
+    pub dead: usize,
+    /// More messages would have become dead letters than the budget allows.
+    pub over_budget: bool,
+}
+
 /// What became of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -105,6 +156,8 @@ pub enum Outcome {
     Failed(FailureKind),
     /// No verdict: database or broker trouble, or shutdown. Not an attempt.
     Interrupted,
+    /// Rolled back, because messages must be held and there is no room for them: see [`Findings::full`].
+    Full,
 }
 
 /// What the runtime must do.
@@ -116,6 +169,23 @@ pub enum Action<M> {
         lane: LaneId,
         /// In order.
         items: Vec<Item<M>>,
+        /// Most dead letters that may come of them.
+        dead_max: usize,
+    },
+    /// Run messages that were held behind heads that are decided by now, in one transaction. The result is an
+    /// [`Event::Finished`]; its items have [`Epoch::HELD`].
+    RunHeld {
+        /// On which executor; it is idle.
+        lane: LaneId,
+        /// At most this many.
+        messages_max: usize,
+        /// Most dead letters that may come of them.
+        dead_max: usize,
+    },
+    /// Read which keys are held.
+    ReadHolds {
+        /// Number of the request, for its answer.
+        read: u64,
     },
     /// Write the decision on a message that failed alone, in one transaction.
     Decide {
@@ -150,6 +220,17 @@ pub enum PauseReason {
     Full,
     /// Its first record is not due: as long as the tier's delay.
     NotDue,
+    /// Its next record must be held, and there is no room: until the key flows again.
+    HeldFull,
+}
+
+/// Whether messages of one key wait for each other across retries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// A failed message holds its key: the later ones wait behind it.
+    Key,
+    /// Nobody waits.
+    None,
 }
 
 /// Bounds of everything that could grow.
@@ -167,4 +248,14 @@ pub struct Limits {
     pub interrupted_delay: Duration,
     /// Longest wait after interruptions.
     pub interrupted_delay_max: Duration,
+    /// Order of the messages of one key.
+    pub order: Order,
+    /// Wait before a record that found no room among the held ones is tried again.
+    pub full_delay: Duration,
+    /// Time between two looks at the holds while some key is held.
+    pub holds_interval: Duration,
+    /// Dead letters that may come ahead of successes; `None` for no bound.
+    pub dead_letters_ahead_max: Option<u32>,
+    /// Time that makes room for one more.
+    pub dead_letter_refill: Duration,
 }

@@ -14,6 +14,10 @@ pub(super) struct Lane<M> {
     /// Largest batch after an interruption: one message probes, then the size doubles.
     probe_limit: usize,
     interruptions: u32,
+    /// Largest batch of messages that were held: doubles, and halves when one fails.
+    held_limit: usize,
+    /// The number of signs of ready holds when the lane took up held messages; `None` while it does not.
+    held_since: Option<u64>,
     /// What is with the executor: per partition the offset after its last item, and how many.
     in_hand: Vec<InHand>,
     /// Whether what is with the executor is part of a batch that failed before.
@@ -21,6 +25,7 @@ pub(super) struct Lane<M> {
     /// Partitions in turn, and whose turn it is.
     turn: usize,
     pub(super) last_was_retry: bool,
+    pub(super) last_was_held: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,10 +56,13 @@ impl<M> Lane<M> {
             batch_limit: limits.batch_max,
             probe_limit: limits.batch_max,
             interruptions: 0,
+            held_limit: limits.batch_max,
+            held_since: None,
             in_hand: Vec::new(),
             suspect: false,
             turn: 0,
             last_was_retry: false,
+            last_was_held: false,
         }
     }
 
@@ -110,6 +118,34 @@ impl<M> Lane<M> {
         }
     }
 
+    /// Notes that the executor takes up held messages, at a time with so many signs; how many at most.
+    pub(super) fn begin_held(&mut self, signs: u64) -> usize {
+        assert!(self.stage != Stage::Busy, "an executor has one batch at a time");
+        self.stage = Stage::Busy;
+        self.in_hand.clear();
+        self.held_since = Some(signs);
+        self.held_limit.min(self.probe_limit)
+    }
+
+    /// The number of signs when the held messages in hand were taken up.
+    pub(super) fn held_since(&self) -> Option<u64> {
+        self.held_since
+    }
+
+    /// Held messages are done with; `failed` is how many of them failed together.
+    pub(super) fn end_held(&mut self, failed: Option<usize>, limits: &Limits) {
+        self.stage = Stage::Idle;
+        self.held_since = None;
+        match failed {
+            Some(count) => self.held_limit = (count / 2).max(1),
+            None => {
+                self.interruptions = 0;
+                self.held_limit = self.held_limit.saturating_mul(2).min(limits.batch_max);
+                self.probe_limit = self.probe_limit.saturating_mul(2).min(limits.batch_max);
+            }
+        }
+    }
+
     /// The batch is decided: what was in hand, and the limits recover.
     pub(super) fn decided(&mut self, limits: &Limits) -> Vec<InHand> {
         self.stage = Stage::Idle;
@@ -145,10 +181,33 @@ impl<M> Lane<M> {
         self.interruptions = self.interruptions.saturating_add(1);
         self.probe_limit = 1;
         self.stage = Stage::Waiting(now.after(delay));
-        self.redo.push_front(Chunk { items: items.into(), suspect: self.suspect });
+        self.held_since = None;
+        if !items.is_empty() {
+            self.redo.push_front(Chunk { items: items.into(), suspect: self.suspect });
+        }
     }
 
-    /// Takes back what waits to run again, where `keep` says no. Returns what was dropped, a count for each.
+    /// Runs items again at once, before anything else; the batch that they were part of says nothing about them.
+    pub(super) fn again(&mut self, items: Vec<Item<M>>) {
+        self.stage = Stage::Idle;
+        if !items.is_empty() {
+            self.redo.push_front(Chunk { items: items.into(), suspect: self.suspect });
+        }
+    }
+
+    /// Takes out what waits to run again and belongs to such a partition, in order.
+    pub(super) fn take_redo_of(&mut self, of: impl Fn(Partition) -> bool) -> Vec<Item<M>> {
+        let mut taken = Vec::new();
+        for chunk in &mut self.redo {
+            let (wanted, others) = std::mem::take(&mut chunk.items).into_iter().partition(|it| of(it.partition));
+            taken.extend::<VecDeque<_>>(wanted);
+            chunk.items = others;
+        }
+        self.redo.retain(|it| !it.items.is_empty());
+        taken
+    }
+
+    /// Takes back what waits to run again, where `keep` says no.
     pub(super) fn retain_redo(&mut self, mut keep: impl FnMut(&Item<M>) -> bool) {
         for chunk in &mut self.redo {
             chunk.items.retain(&mut keep);

@@ -12,6 +12,11 @@ pub(super) struct Owned<M> {
     pub(super) leaving: bool,
     /// Items with the executor or waiting to run again.
     pub(super) in_hand: usize,
+    pub(super) holds: Holds,
+    /// Its next record must be held and found no room; it is tried again then.
+    pub(super) blocked_until: Option<Timestamp>,
+    /// The same, until something of the partition is decided.
+    pub(super) held_full: bool,
     buffer: VecDeque<Record<M>>,
     last_received: Option<Offset>,
     /// Next offset to read: everything below is decided.
@@ -22,6 +27,16 @@ pub(super) struct Owned<M> {
     committed: Option<Offset>,
 }
 
+/// Whether the holds were read since the partition's position is known, which its first records show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// Nothing was received yet.
+    Unread,
+    /// This read was asked for.
+    Asked(u64),
+    Read,
+}
+
 impl<M> Owned<M> {
     pub(super) fn new(epoch: Epoch, lane: LaneId) -> Owned<M> {
         Owned {
@@ -30,6 +45,9 @@ impl<M> Owned<M> {
             paused: None,
             leaving: false,
             in_hand: 0,
+            holds: Holds::Unread,
+            blocked_until: None,
+            held_full: false,
             buffer: VecDeque::new(),
             last_received: None,
             position: None,
@@ -57,8 +75,22 @@ impl<M> Owned<M> {
         self.buffer = VecDeque::new();
     }
 
+    /// Takes back records that were in hand and come before everything buffered.
+    pub(super) fn put_back(&mut self, records: Vec<Record<M>>) {
+        assert!(records.len() <= self.in_hand, "put back what was not in hand");
+        self.in_hand -= records.len();
+        for record in records.into_iter().rev() {
+            self.buffer.push_front(record);
+        }
+    }
+
     /// Moment from which the first buffered record may run; `None` when nothing is buffered.
     pub(super) fn ready_at(&self) -> Option<Timestamp> {
+        self.due_at().map(|it| it.max(self.blocked_until.unwrap_or_default()))
+    }
+
+    /// When the first buffered record is due; `None` when nothing is buffered.
+    pub(super) fn due_at(&self) -> Option<Timestamp> {
         self.buffer.front().map(|it| it.due_at.unwrap_or_default())
     }
 
@@ -69,9 +101,10 @@ impl<M> Owned<M> {
 
     /// Moves due records from the front into `items`, which holds at most `max`.
     pub(super) fn take(&mut self, now: Timestamp, partition: Partition, max: usize, items: &mut Vec<Item<M>>) {
+        self.blocked_until = self.blocked_until.filter(|it| now < *it);
         while items.len() < max && self.ready_at().is_some_and(|it| it <= now) {
             let Some(record) = self.buffer.pop_front() else { return };
-            items.push(Item { partition, epoch: self.epoch, record });
+            items.push(Item { partition, epoch: self.epoch, maybe_held: false, record });
             self.in_hand += 1;
         }
     }
@@ -82,6 +115,7 @@ impl<M> Owned<M> {
         assert!(self.position.is_none_or(|it| it < next), "the position must advance");
         self.in_hand -= count;
         self.position = Some(next);
+        self.held_full = self.blocked_until.is_some();
     }
 
     pub(super) fn position(&self) -> Option<Offset> {

@@ -31,6 +31,9 @@ pub enum Arrival {
     Handle,
     /// Somebody decided this attempt already.
     Duplicate,
+    /// A source message that somebody decided already, and that is not done: it is retried, held or dead, so that its key
+    /// may be held.
+    Pending,
     /// The key was decided with another payload: the operation must not vanish silently.
     KeyReuse,
     /// A retry record, but nobody decided the attempt before.
@@ -48,7 +51,10 @@ pub fn arrival(asking: Asking, row: Option<Row>) -> Arrival {
     if asking.retry && row.state == State::Retrying && row.attempt == asking.attempt {
         return Arrival::Handle;
     }
-    Arrival::Duplicate
+    match row.state {
+        State::Retrying | State::Held | State::Dead | State::Leased if !asking.retry => Arrival::Pending,
+        _ => Arrival::Duplicate,
+    }
 }
 
 #[cfg(test)]
@@ -64,7 +70,9 @@ mod tests {
         for state in State::ALL {
             for attempt in 1..=5 {
                 let row = Some(Row { state, attempt, fingerprint: 5 });
-                assert_eq!(arrival(source, row), Arrival::Duplicate, "source, {state:?}({attempt})");
+                let done = matches!(state, State::Processed | State::Discarded);
+                let expected = if done { Arrival::Duplicate } else { Arrival::Pending };
+                assert_eq!(arrival(source, row), expected, "source, {state:?}({attempt})");
                 let runs = state == State::Retrying && attempt == 3;
                 let expected = if runs { Arrival::Handle } else { Arrival::Duplicate };
                 assert_eq!(arrival(third, row), expected, "retry, {state:?}({attempt})");

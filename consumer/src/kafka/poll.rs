@@ -140,8 +140,8 @@ impl Poller {
                 self.paused.insert(partition, (PauseReason::Full, false));
                 self.full_since.get_or_insert_with(Instant::now);
             }
-            Command::Pause(partition, PauseReason::NotDue) => {
-                self.paused.insert(partition, (PauseReason::NotDue, true));
+            Command::Pause(partition, reason @ (PauseReason::NotDue | PauseReason::HeldFull)) => {
+                self.paused.insert(partition, (reason, true));
                 self.pause(&[partition]);
             }
             Command::Resume(partition) => {

@@ -7,9 +7,10 @@ use rdkafka::Message as _;
 use rdkafka::message::{BorrowedMessage, Headers as _};
 use sekali_schemas::idempotency::KeyError;
 use sekali_schemas::{Arena, Header, IdempotencyKey, Invalid, Message, ReadAs, Record as KafkaRecord};
+use uuid::Uuid;
 
 use crate::config::KeyFrom;
-use crate::core::{Partition, Record, Timestamp};
+use crate::core::{KeyId, Partition, Record, Timestamp};
 use crate::incoming::Incoming;
 use crate::routes::Routes;
 
@@ -72,6 +73,11 @@ fn header<'a>(header: rdkafka::message::Header<'a, &'a [u8]>) -> Header<'a> {
     Header { name: header.key, value: header.value }
 }
 
+/// A key of a source topic as the core knows it.
+pub(crate) fn key_id(topic: u16, key: &[u8]) -> KeyId {
+    KeyId { topic, hash: sekali_schemas::fingerprint(Some(key)) }
+}
+
 impl Reader {
     /// Reads a chunk; records of one partition stand together as they were fetched. Those of `dropped` partitions were
     /// fetched under an assignment that has ended.
@@ -106,9 +112,11 @@ impl Reader {
             Incoming::Message(it) => (it.attempt(), it.due_at_ms().map(to_time), it.first_failed_at_ms().map(to_time)),
             Incoming::Invalid { .. } => (1, None, None),
         };
+        let topic = self.routes.source_index(place.partition.topic);
         Record {
             offset: place.offset,
             attempt,
+            key: incoming.record().key.as_deref().map(|it| key_id(topic, it)),
             due_at,
             first_failed_at,
             produced_at: place.timestamp_ms.map(to_time),
@@ -131,6 +139,19 @@ impl Reader {
             Ok(message) => Incoming::Message(message),
             Err((reason, record)) => Incoming::Invalid { record, reason },
         }
+    }
+
+    /// Reads a message again that was held. Its identity is the one under which it was held, whatever the handler's own
+    /// function says by now.
+    pub(crate) fn held(&self, record: KafkaRecord, key: Uuid, key_text: &str) -> Result<Message, Invalid> {
+        let identity = |record: &KafkaRecord| {
+            let own = catch_unwind(AssertUnwindSafe(|| (self.own_key)(record))).ok().flatten();
+            let coordinates = || Ok(IdempotencyKey::from_coordinates(&record.topic, record.partition, record.offset));
+            let texts = [own, Some(IdempotencyKey::of_record(record)), Some(coordinates())];
+            let same = texts.into_iter().flatten().find(|it| it.as_ref().is_ok_and(|it| it.uuid() == key));
+            Some(same.unwrap_or_else(|| IdempotencyKey::new(key_text)))
+        };
+        Message::read(record, ReadAs::Source, identity).map_err(|(reason, _)| reason)
     }
 
     /// The key of a record by its place, when that was chosen: the place of its first delivery.

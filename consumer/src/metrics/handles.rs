@@ -103,6 +103,19 @@ impl Metrics {
         topic.outcomes[topic.fate(incoming, fate, now_ms)].increment(1);
     }
 
+    /// A message that was held took effect or failed.
+    pub(crate) fn released(&self, source: &str, incoming: &Incoming, fate: Fate, now_ms: i64) {
+        if let Some(topic) = self.topic(source) {
+            topic.outcomes[topic.fate(incoming, fate, now_ms)].increment(1);
+        }
+    }
+
+    /// A transaction with messages that were held was committed.
+    pub(crate) fn held_batch(&self, messages: usize) {
+        self.commits.increment(1);
+        self.batch_size.record(messages as f64);
+    }
+
     pub(crate) fn batch_failed(&self, class: FailureClass) {
         self.rollbacks.increment(1);
         if let Some(counter) = self.failures.get(&class) {
@@ -143,6 +156,8 @@ impl TopicMetrics {
         }
         for metric in
             [&super::DLQ_MESSAGES, &super::DLQ_OLDEST, &super::ASSIGNED, &super::PAUSED, &super::RETRY_OVERDUE]
+                .into_iter()
+                .chain([&super::HELD_KEYS, &super::HELD_MESSAGES, &super::HOLD_OLDEST])
         {
             level(metric, &[("topic", name)]).set(0.0);
         }
@@ -173,6 +188,7 @@ impl TopicMetrics {
                 self.key_reuse.increment(1);
                 4
             }
+            Fate::Held => 5,
             Fate::Failed(Decision::Retry { tier, .. }, class) => {
                 retries(&self.topic, tier, class.as_str()).increment(1);
                 2

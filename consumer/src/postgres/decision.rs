@@ -9,6 +9,8 @@ use sekali_schemas::inbox::State;
 use uuid::Uuid;
 
 use super::dead_letter::{self, DeadLetter};
+use super::hold::{self, Head};
+use crate::core::hold::Rule;
 use crate::core::retry::Decision;
 use crate::incoming::Incoming;
 use crate::routes::Routes;
@@ -31,6 +33,11 @@ const UPDATE_CLAIMED: &str = "UPDATE sekali.inbox AS row SET state = asked.state
      FROM unnest($2::uuid[], $3::smallint[], $4::smallint[]) AS asked (key, state, attempt) \
      WHERE row.consumer_id = $1 AND row.key = asked.key RETURNING row.key";
 
+/// The message was held, and nobody else has decided it.
+const UPDATE_HELD: &str = "UPDATE sekali.inbox AS row SET state = asked.state, attempt = asked.attempt, decided_at = now() \
+     FROM unnest($2::uuid[], $3::smallint[], $4::smallint[]) AS asked (key, state, attempt) \
+     WHERE row.consumer_id = $1 AND row.key = asked.key AND row.state = 3 RETURNING row.key";
+
 /// What guards a decision against being taken twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Guard {
@@ -40,6 +47,8 @@ pub(crate) enum Guard {
     NoRow(Uuid),
     /// The row must wait for this attempt.
     Retrying(u32),
+    /// The message must still be held; the hold's row is locked.
+    Held,
 }
 
 /// One failed message and where it goes.
@@ -52,10 +61,10 @@ pub(crate) struct Failed<'a> {
 
 impl Failed<'_> {
     /// Key of the inbox row that records the decision.
-    fn row_key(&self) -> Uuid {
+    pub(crate) fn row_key(&self) -> Uuid {
         match self.guard {
             Guard::NoRow(key) => key,
-            Guard::Claimed | Guard::Retrying(_) => self.incoming.key(),
+            Guard::Claimed | Guard::Retrying(_) | Guard::Held => self.incoming.key(),
         }
     }
 
@@ -68,32 +77,66 @@ impl Failed<'_> {
     }
 }
 
+/// Where decisions are written.
+pub(crate) struct Desk<'a> {
+    pub(crate) client: &'a ClientWrapper,
+    pub(crate) consumer_id: i16,
+    pub(crate) routes: &'a Routes,
+    pub(crate) rule: Rule,
+    pub(crate) now_ms: i64,
+}
+
+/// Where the messages of a transaction come from: that says what a decision does to the hold of their key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum From {
+    /// A source topic: a failed message may become the head of a new hold.
+    Source,
+    /// A retry topic: the message is a head already, and its hold is ended by whoever called.
+    Retry,
+    /// The messages that were held: a failed one may become the new head.
+    Held,
+}
+
 /// Writes decisions in the open transaction. Returns for each whether it was ours to take.
 ///
 /// # Errors
 /// Any database error; nothing of the transaction may then be committed.
-pub(crate) async fn write(
-    client: &ClientWrapper,
-    consumer_id: i16,
-    routes: &Routes,
-    now_ms: i64,
-    failed: &[Failed<'_>],
-) -> Result<Vec<bool>, Failure> {
+pub(crate) async fn write(desk: &Desk<'_>, from: From, failed: &[Failed<'_>]) -> Result<Vec<bool>, Failure> {
+    let Desk { client, consumer_id, now_ms, .. } = *desk;
     let ours = write_rows(client, consumer_id, failed).await?;
     let taken: Vec<bool> = failed.iter().map(|it| ours.contains(&it.row_key())).collect();
     let mut records = Vec::new();
     for (it, _) in failed.iter().zip(&taken).filter(|(_, taken)| **taken) {
-        records.push(outbound(routes, now_ms, it)?);
+        records.push(outbound(desk.routes, now_ms, it)?);
         if let Decision::Dead(reason) = it.decision {
             let first_failed_at_ms = it.incoming.first_failed_at_ms().unwrap_or(now_ms);
             let dead = DeadLetter { incoming: it.incoming, reason, error: &it.error, first_failed_at_ms };
             dead_letter::insert(client, consumer_id, &dead).await?;
         }
     }
+    hold_keys(desk, from, failed.iter().zip(&taken).filter(|(_, taken)| **taken).map(|(it, _)| it)).await?;
     if !records.is_empty() {
         outbox::enqueue_all(&Transaction::over(client), &records).await?;
     }
     Ok(taken)
+}
+
+async fn hold_keys<'a>(
+    desk: &Desk<'_>,
+    from: From,
+    taken: impl Iterator<Item = &'a Failed<'a>>,
+) -> Result<(), tokio_postgres::Error> {
+    let head = |it: &'a Failed<'a>| {
+        let key = it.incoming.hold_key().filter(|_| desk.rule.holds(it.decision))?;
+        Some((key, it.row_key()))
+    };
+    let heads: Vec<Head<'_>> = taken.filter_map(head).collect();
+    match from {
+        _ if heads.is_empty() => Ok(()),
+        From::Source => hold::create(desk.client, desk.consumer_id, &heads).await,
+        From::Held => hold::new_heads(desk.client, desk.consumer_id, &heads).await,
+        From::Retry => Ok(()),
+    }
 }
 
 async fn write_rows(client: &ClientWrapper, consumer_id: i16, failed: &[Failed<'_>]) -> Result<HashSet<Uuid>, Failure> {
@@ -126,11 +169,14 @@ async fn write_rows(client: &ClientWrapper, consumer_id: i16, failed: &[Failed<'
         ours.extend(rows.iter().map(|it| it.get::<_, Uuid>(0)));
     }
     let claimed = select(|it| matches!(it, Guard::Claimed));
-    if !claimed.is_empty() {
-        let (keys, states, attempts) = columns(&claimed);
-        let statement = client.prepare_cached(UPDATE_CLAIMED).await?;
-        let rows = client.query(&statement, &[&consumer_id, &keys, &states, &attempts]).await?;
-        ours.extend(rows.iter().map(|it| it.get::<_, Uuid>(0)));
+    let held = select(|it| matches!(it, Guard::Held));
+    for (chosen, sql) in [(claimed, UPDATE_CLAIMED), (held, UPDATE_HELD)] {
+        if !chosen.is_empty() {
+            let (keys, states, attempts) = columns(&chosen);
+            let statement = client.prepare_cached(sql).await?;
+            let rows = client.query(&statement, &[&consumer_id, &keys, &states, &attempts]).await?;
+            ours.extend(rows.iter().map(|it| it.get::<_, Uuid>(0)));
+        }
     }
     Ok(ours)
 }

@@ -1,6 +1,6 @@
 use sekali_schemas::{Header, Headers};
 
-use super::literal;
+use sekali_schemas::array_literal;
 
 #[test]
 fn headers_become_array_texts() {
@@ -11,7 +11,7 @@ fn headers_become_array_texts() {
     ]
     .into_iter()
     .collect();
-    assert_eq!(literal::names(&headers), r#"{"a\"b\\,{}","","NULL"}"#);
-    assert_eq!(literal::values(&headers), r#"{"\\x00ff22",NULL,"\\x"}"#);
-    assert_eq!(literal::names(&Headers::default()), "{}");
+    assert_eq!(array_literal::names(&headers), r#"{"a\"b\\,{}","","NULL"}"#);
+    assert_eq!(array_literal::values(&headers), r#"{"\\x00ff22",NULL,"\\x"}"#);
+    assert_eq!(array_literal::names(&Headers::default()), "{}");
 }

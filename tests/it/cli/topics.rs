@@ -1,7 +1,9 @@
 //! `sekali topics` and `sekali lag`.
 
+use std::time::Duration;
+
 use rdkafka::admin::{AdminOptions, ResourceSpecifier};
-use sekali_tests::harness::{Outgoing, TestDatabase, kafka};
+use sekali_tests::harness::{Outgoing, TestDatabase, eventually, kafka};
 use serde_json::Value;
 
 use super::Operator;
@@ -57,7 +59,9 @@ async fn settings_are_adjusted_and_foreign_ones_kept() {
     kafka().await.create_exactly(&[(&operator.topic, 3)], &settings).await;
     let (status, applied) = operator.json(&["topics", "apply"]).await;
     assert_eq!((status, actions(&applied)), (0, vec!["alter", "create", "create"]));
-    assert_eq!(setting(&operator.topic, "retention.ms").await, (7 * DAY_MS).to_string());
+    // The broker takes a change over a moment after the controller has answered.
+    let altered = async || setting(&operator.topic, "retention.ms").await == (7 * DAY_MS).to_string();
+    eventually("the broker knows the new settings", Duration::from_secs(20), altered).await;
     assert_eq!(setting(&operator.topic, "max.message.bytes").await, "1048576");
     assert_eq!(setting(&operator.topic, "segment.ms").await, "7654321", "what is not ours stays");
 }

@@ -56,11 +56,19 @@ impl Group {
         let index = random.below(PROCESSES);
         let owners = &self.owners;
         let member = &mut self.members[index];
-        let done = match random.below(6) {
+        let done = match random.below(8) {
             0 | 1 => member.fetch(random, world),
             2 => member.execute(random, world),
             3 => member.report(world),
             4 => member.deliver_commit(random, world, |it| owners.get(&it) == Some(&index)),
+            5 => member.read_holds(random, world),
+            6 => {
+                operate(random, world);
+                if random.one_in(10) {
+                    member.look_for_ready(world);
+                }
+                false
+            }
             _ => {
                 world.relay(random);
                 true
@@ -177,7 +185,11 @@ impl Group {
     /// Everything is decided, and Kafka knows it.
     pub(crate) fn at_rest(&mut self, world: &World) -> bool {
         let caught_up = partitions().all(|it| world.committed[&it] == world.end(it));
-        caught_up && world.outbox.is_empty() && self.handing.is_none() && self.members.iter().all(Process::idle)
+        caught_up
+            && world.tables.outbox.is_empty()
+            && world.flows()
+            && self.handing.is_none()
+            && self.members.iter().all(Process::idle)
     }
 
     pub(crate) fn describe(&self, world: &World) -> String {
@@ -188,6 +200,21 @@ impl Group {
             })
             .collect();
         let members: Vec<String> = self.members.iter().map(Process::describe).collect();
-        format!("behind: {behind:?}; outbox {}; {members:#?}", world.outbox.len())
+        format!(
+            "behind: {behind:?}; outbox {}; holds {:?}; {members:#?}",
+            world.tables.outbox.len(),
+            world.tables.holds
+        )
+    }
+}
+
+/// An operator takes up a dead letter, now and then.
+fn operate(random: &mut Random, world: &mut World) {
+    if !random.one_in(if world.faulty { 30 } else { 4 }) {
+        return;
+    }
+    if let Some(id) = world.to_operate(random.below(100)) {
+        let replay = world.may_replay(id) && random.one_in(2);
+        world.operate(id, replay);
     }
 }

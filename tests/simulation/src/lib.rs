@@ -5,7 +5,9 @@
 //! come late, lost offset commits, interrupted transactions, duplicate publishing by producers and by the relay,
 //! handlers that fail some attempts, all attempts, or for good, rejections inside a batch, clocks that jump ahead.
 
+mod database;
 mod group;
+mod oracle;
 mod process;
 mod world;
 
@@ -47,6 +49,12 @@ pub struct Stats {
     pub duplicates: u64,
     /// Messages that died.
     pub dead: u64,
+    /// Messages that were held behind others.
+    pub held: u64,
+    /// Dead letters that an operator replayed.
+    pub replays: u64,
+    /// Dead letters that an operator discarded.
+    pub discarded: u64,
 }
 
 /// A promise that was broken.

@@ -22,6 +22,9 @@ fn main() -> ExitCode {
                 total.retried += stats.retried;
                 total.duplicates += stats.duplicates;
                 total.dead += stats.dead;
+                total.held += stats.held;
+                total.replays += stats.replays;
+                total.discarded += stats.discarded;
             }
             Err(violation) => violations.push(violation),
         }
@@ -33,6 +36,9 @@ fn main() -> ExitCode {
         "retried": total.retried,
         "duplicates": total.duplicates,
         "dead": total.dead,
+        "held": total.held,
+        "replays": total.replays,
+        "discarded": total.discarded,
         "violations": violations.len(),
         "first_failing_seed": violations.first().map(|it| it.seed),
         "seconds": started.elapsed().as_secs_f64(),

@@ -3,10 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use sekali_consumer::core::hold::Rule;
 use sekali_consumer::core::retry::Decision;
-use sekali_consumer::core::{Action, Core, Event, Item, LaneId, Limits, Offset, Outcome, Partition, Timestamp};
+use sekali_consumer::core::{
+    Action, Core, Event, Findings, Item, KeyId, LaneId, Limits, Offset, Order, Outcome, Partition, Timestamp,
+};
 
 use super::Random;
+use super::database::key_id;
 use super::world::{Logged, World};
 
 pub(crate) const LANES: usize = 2;
@@ -14,8 +18,16 @@ pub(crate) const BATCH_MAX: usize = 8;
 pub(crate) const BUFFERED_MAX: usize = 24;
 
 enum Work {
-    Run(Vec<Item<Logged>>),
+    Run(Vec<Item<Logged>>, usize),
+    RunHeld(usize, usize),
     Decide(Item<Logged>, Decision),
+}
+
+/// An answer to a read of the holds: as of then, not of now.
+struct HoldsAnswer {
+    read: u64,
+    held: Vec<KeyId>,
+    ready: bool,
 }
 
 /// What an executor will report; the transaction has already ended.
@@ -23,6 +35,7 @@ struct Report {
     lane: LaneId,
     outcome: Outcome,
     items: Vec<Item<Logged>>,
+    findings: Findings,
 }
 
 pub(crate) struct Process {
@@ -34,6 +47,15 @@ pub(crate) struct Process {
     paused: BTreeSet<Partition>,
     work: Vec<(LaneId, Work)>,
     reports: VecDeque<Report>,
+    /// Reads of the holds that were asked for, and answers on their way.
+    reads: VecDeque<u64>,
+    answers: VecDeque<HoldsAnswer>,
+    /// What this process earned and spent, for the budget of dead letters.
+    processed: usize,
+    dead: usize,
+    started: Timestamp,
+    ordered: bool,
+    dead_letters_ahead_max: Option<u32>,
     /// Commits on their way to the broker, with the generation under which they were made.
     commits: VecDeque<Vec<(Partition, Offset, u64)>>,
     /// Positions of a hand-over that the core has agreed to.
@@ -57,6 +79,7 @@ pub(crate) struct Process {
 }
 
 const INTERRUPTED_DELAY: Duration = Duration::from_millis(10);
+const DEAD_LETTER_REFILL: Duration = Duration::from_millis(200);
 const DRAIN: Duration = Duration::from_millis(500);
 
 impl Process {
@@ -68,6 +91,11 @@ impl Process {
             commit_interval: Duration::from_millis(100),
             interrupted_delay: INTERRUPTED_DELAY,
             interrupted_delay_max: Duration::from_millis(80),
+            order: if world.rule == Rule::Never { Order::None } else { Order::Key },
+            full_delay: Duration::from_millis(30),
+            holds_interval: Duration::from_millis(400),
+            dead_letters_ahead_max: world.dead_letters_ahead_max,
+            dead_letter_refill: DEAD_LETTER_REFILL,
         };
         Process {
             core: Core::new(world.policy.clone(), limits, random.next()),
@@ -76,6 +104,13 @@ impl Process {
             paused: BTreeSet::new(),
             work: Vec::new(),
             reports: VecDeque::new(),
+            reads: VecDeque::new(),
+            answers: VecDeque::new(),
+            processed: 0,
+            dead: 0,
+            started: world.now,
+            ordered: world.rule != Rule::Never,
+            dead_letters_ahead_max: world.dead_letters_ahead_max,
             commits: VecDeque::new(),
             released: None,
             stopped: None,
@@ -154,24 +189,68 @@ impl Process {
             return false;
         }
         let (lane, work) = self.work.swap_remove(random.below(self.work.len()));
-        let (outcome, items) = match work {
-            Work::Run(items) => (world.transact(random, &items), items),
-            Work::Decide(item, decision) => (world.decide(random, &item, decision), vec![item]),
+        let (outcome, findings, items) = match work {
+            Work::Run(items, dead_max) => {
+                let (outcome, findings) = world.transact(random, &items, dead_max);
+                (outcome, findings, items)
+            }
+            Work::RunHeld(max, dead_max) => world.run_held(random, max, dead_max),
+            Work::Decide(item, decision) => {
+                let (outcome, findings) = world.decide(random, &item, decision);
+                (outcome, findings, vec![item])
+            }
         };
+        if outcome == Outcome::Decided {
+            self.processed += findings.processed;
+            self.dead += findings.dead;
+            self.check_budget(world);
+        }
         // The connection may break after the commit and before its answer.
         let unknown = outcome == Outcome::Decided && world.faulty && random.one_in(12);
-        let outcome = if unknown { Outcome::Interrupted } else { outcome };
+        let (outcome, findings) =
+            if unknown { (Outcome::Interrupted, Findings::default()) } else { (outcome, findings) };
         let items = if outcome == Outcome::Decided { Vec::new() } else { items };
-        self.reports.push_back(Report { lane, outcome, items });
+        self.reports.push_back(Report { lane, outcome, items, findings });
         true
     }
 
+    /// Dead letters never run ahead of successes by more than the budget of each executor.
+    fn check_budget(&self, world: &mut World) {
+        let Some(max) = self.dead_letters_ahead_max else { return };
+        let refilled = (world.now.0 - self.started.0) as usize / DEAD_LETTER_REFILL.as_millis() as usize + 1;
+        if max as usize * LANES + self.processed + refilled < self.dead {
+            world.violated(format!("{} dead letters ahead of {} successes", self.dead, self.processed));
+        }
+    }
+
+    /// A read of the holds is made, or its answer arrives.
+    pub(crate) fn read_holds(&mut self, random: &mut Random, world: &mut World) -> bool {
+        if !self.answers.is_empty() && random.one_in(2) {
+            if let Some(HoldsAnswer { read, held, ready }) = self.answers.pop_front() {
+                self.apply(world, Event::HoldsRead { read, held, ready });
+            }
+            return true;
+        }
+        let Some(read) = self.reads.pop_front() else { return false };
+        let held = world.tables.holds.keys().map(|it| key_id(*it)).collect();
+        let ready = world.tables.holds.values().any(|it| it.ready);
+        self.answers.push_back(HoldsAnswer { read, held, ready });
+        true
+    }
+
+    /// The regular look of housekeeping.
+    pub(crate) fn look_for_ready(&mut self, world: &mut World) {
+        if world.tables.holds.values().any(|it| it.ready) {
+            self.apply(world, Event::HoldsReady);
+        }
+    }
+
     pub(crate) fn report(&mut self, world: &mut World) -> bool {
-        let Some(Report { lane, outcome, items }) = self.reports.pop_front() else { return false };
+        let Some(Report { lane, outcome, items, findings }) = self.reports.pop_front() else { return false };
         if outcome == Outcome::Interrupted && self.changes == self.changes_at_start[lane.0] {
             self.rests_until[lane.0] = world.now.after(INTERRUPTED_DELAY);
         }
-        self.apply(world, Event::Finished { lane, outcome, items });
+        self.apply(world, Event::Finished { lane, outcome, items, findings });
         true
     }
 
@@ -227,7 +306,16 @@ impl Process {
         }
         for action in actions {
             match action {
-                Action::Run { lane, items } => self.start(world, lane, Work::Run(items)),
+                Action::Run { lane, items, dead_max } => self.start(world, lane, Work::Run(items, dead_max)),
+                Action::RunHeld { lane, messages_max, dead_max } => {
+                    self.start(world, lane, Work::RunHeld(messages_max, dead_max));
+                }
+                Action::ReadHolds { read } => {
+                    if !self.ordered {
+                        world.violated("holds were read although nobody waits".to_owned());
+                    }
+                    self.reads.push_back(read);
+                }
                 Action::Decide { lane, item, decision } => self.start(world, lane, Work::Decide(item, decision)),
                 Action::Commit(positions) => {
                     let generation = |place| self.generations.get(&place).copied().unwrap_or_default();
@@ -284,7 +372,7 @@ impl Process {
     }
 
     fn start(&mut self, world: &mut World, lane: LaneId, work: Work) {
-        if let Work::Run(items) = &work {
+        if let Work::Run(items, _) = &work {
             if self.releasing && items.iter().any(|it| Some(it.partition) == self.revoked) {
                 world.violated("a revoked partition was given new work".to_owned());
             }
@@ -295,13 +383,17 @@ impl Process {
         if self.work.iter().any(|(it, _)| *it == lane) || self.reports.iter().any(|it| it.lane == lane) {
             world.violated(format!("executor {} was given a second batch", lane.0));
         }
-        if let Work::Run(items) = &work
+        if let Work::Run(items, _) = &work
             && (BATCH_MAX < items.len() || items.iter().any(|it| it.partition.retry != items[0].partition.retry))
         {
             world.violated("a batch is too large or mixes source and retry records".to_owned());
         }
+        if let Work::RunHeld(..) = &work {
+            self.changes_at_start[lane.0] = self.changes;
+            self.in_batch[lane.0] = Vec::new();
+        }
         // A decision goes on with what its batch began with.
-        if let Work::Run(items) = &work {
+        if let Work::Run(items, _) = &work {
             self.changes_at_start[lane.0] = self.changes;
             self.in_batch[lane.0] = items.iter().map(|it| it.partition).collect();
         }

@@ -1,23 +1,20 @@
-//! The log, the database and the oracle.
+//! The log and its records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use sekali_consumer::core::retry::{Decision, FailureKind, Reason, RetryPolicy, failing_for};
-use sekali_consumer::core::verdict::{Arrival, Asking, Row, arrival};
-use sekali_consumer::core::{Item, Offset, Outcome, Partition, Record, Timestamp};
-use sekali_schemas::inbox::State;
+use sekali_consumer::core::hold::{AfterDeadLetter, Rule};
+use sekali_consumer::core::retry::RetryPolicy;
+use sekali_consumer::core::{Offset, Partition, Record, Timestamp};
 
+use super::database::{Tables, key_id};
 use super::{Random, Stats};
 
 pub(crate) const PARTITIONS: usize = 3;
 pub(crate) const TIERS: usize = 2;
-const ATTEMPTS_MAX: u32 = 4;
+pub(crate) const ATTEMPTS_MAX: u32 = 4;
 const MESSAGES: usize = 40;
 const KEYS: usize = 6;
-
-/// Attempt numbers, for slices of one.
-const ONCE: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
 pub(crate) type Id = u64;
 
@@ -36,7 +33,7 @@ pub(crate) struct Logged {
 
 /// How the handler treats a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Behaviour {
+pub(crate) enum Behaviour {
     Good,
     /// Fails this many attempts; the flag says whether by a rejection inside its batch.
     FailsTimes(u32, bool),
@@ -51,15 +48,25 @@ pub(crate) struct World {
     pub(crate) policy: RetryPolicy,
     pub(crate) logs: BTreeMap<Partition, Vec<Logged>>,
     pub(crate) committed: BTreeMap<Partition, Offset>,
-    pub(crate) outbox: Vec<(Option<usize>, Logged)>,
-    inbox: BTreeMap<Id, Row>,
-    behaviours: BTreeMap<Id, Behaviour>,
+    pub(crate) tables: Tables,
+    pub(crate) rule: Rule,
+    /// Most messages that wait behind a key.
+    pub(crate) held_per_key_max: usize,
+    /// Dead letters ahead of successes.
+    pub(crate) dead_letters_ahead_max: Option<u32>,
+    pub(crate) behaviours: BTreeMap<Id, Behaviour>,
     /// Effects: how often, and on which attempt.
-    ledger: BTreeMap<Id, Vec<u32>>,
-    dead_letters: BTreeMap<Id, u32>,
-    dlq: BTreeMap<Id, u32>,
-    /// Sequence numbers of the first-attempt effects of each key.
-    order: BTreeMap<usize, Vec<usize>>,
+    pub(crate) ledger: BTreeMap<Id, Vec<u32>>,
+    pub(crate) dead_letters: BTreeMap<Id, u32>,
+    pub(crate) dead_records: BTreeMap<Id, Logged>,
+    pub(crate) dlq: BTreeMap<Id, u32>,
+    pub(crate) replays: BTreeMap<Id, u32>,
+    /// Dead letters that an operator discarded.
+    pub(crate) closed: BTreeSet<Id>,
+    /// Sequence numbers of the effects of each key.
+    pub(crate) order: BTreeMap<usize, Vec<usize>>,
+    /// Distinct messages of each key, in the order of the log.
+    pub(crate) by_key: BTreeMap<usize, Vec<Id>>,
 }
 
 pub(crate) fn partition(topic: usize, number: usize) -> Partition {
@@ -81,13 +88,23 @@ impl World {
             policy: RetryPolicy::new(delays, ATTEMPTS_MAX, 0.1, Duration::from_secs(600)),
             logs: partitions().map(|it| (it, Vec::new())).collect(),
             committed: partitions().map(|it| (it, 0)).collect(),
-            outbox: Vec::new(),
-            inbox: BTreeMap::new(),
+            tables: Tables::default(),
+            rule: match random.below(6) {
+                0 => Rule::Never,
+                1 | 2 => Rule::ByKey(AfterDeadLetter::Hold),
+                _ => Rule::ByKey(AfterDeadLetter::Continue),
+            },
+            held_per_key_max: if random.one_in(4) { 2 } else { MESSAGES },
+            dead_letters_ahead_max: random.one_in(4).then_some(2),
             behaviours: BTreeMap::new(),
             ledger: BTreeMap::new(),
             dead_letters: BTreeMap::new(),
+            dead_records: BTreeMap::new(),
             dlq: BTreeMap::new(),
+            replays: BTreeMap::new(),
+            closed: BTreeSet::new(),
             order: BTreeMap::new(),
+            by_key: BTreeMap::new(),
         };
         world.produce(random);
         world
@@ -110,6 +127,7 @@ impl World {
                     _ => Behaviour::Good,
                 };
                 self.behaviours.insert(id, behaviour);
+                self.by_key.entry(key).or_default().push(id);
                 Logged {
                     id,
                     key,
@@ -136,158 +154,16 @@ impl World {
 
     /// The relay publishes the oldest outbox record of some key; now and then twice, as after a crash.
     pub(crate) fn relay(&mut self, random: &mut Random) {
-        if self.outbox.is_empty() {
+        if self.tables.outbox.is_empty() {
             return;
         }
-        let key = self.outbox[random.below(self.outbox.len())].1.key;
-        let Some(index) = self.outbox.iter().position(|it| it.1.key == key) else { return };
+        let key = self.tables.outbox[random.below(self.tables.outbox.len())].1.key;
+        let Some(index) = self.tables.outbox.iter().position(|it| it.1.key == key) else { return };
         let twice = self.faulty && random.one_in(6);
-        let (tier, record) = if twice { self.outbox[index] } else { self.outbox.remove(index) };
+        let (tier, record) = if twice { self.tables.outbox[index] } else { self.tables.outbox.remove(index) };
         match tier {
             Some(tier) => self.log(tier + 1, record),
             None => *self.dlq.entry(record.id).or_default() += 1,
-        }
-    }
-
-    /// One transaction over a batch: all of it or nothing.
-    pub(crate) fn transact(&mut self, random: &mut Random, items: &[Item<Logged>]) -> Outcome {
-        if self.faulty && random.one_in(10) {
-            self.stats.faults += 1;
-            return Outcome::Interrupted;
-        }
-        let saved = (self.inbox.clone(), self.outbox.len());
-        let mut effects = Vec::new();
-        let mut buried = Vec::new();
-        for item in items {
-            let logged = item.record.message;
-            if logged.due_at.is_some_and(|it| self.now < it) {
-                self.violated(format!("message {} ran before it was due", logged.id));
-            }
-            let asking =
-                Asking { retry: item.partition.retry, attempt: logged.attempt, fingerprint: logged.fingerprint };
-            match arrival(asking, self.inbox.get(&logged.id).copied()) {
-                Arrival::Duplicate => self.stats.duplicates += 1,
-                Arrival::Orphan => self.violated(format!("retry record of message {} is an orphan", logged.id)),
-                Arrival::KeyReuse => self.violated(format!("message {} met another payload", logged.id)),
-                Arrival::Handle => match self.handle(&logged) {
-                    Ok(()) => {
-                        self.inbox.insert(
-                            logged.id,
-                            Row { state: State::Processed, attempt: logged.attempt, fingerprint: logged.fingerprint },
-                        );
-                        effects.push(logged);
-                    }
-                    Err((kind, true)) => {
-                        let age = failing_for(self.now, logged.first_failed_at);
-                        let decision = self.policy.decide(logged.attempt, kind, age, random.next());
-                        buried.extend(self.write(&logged, decision).then_some((logged, decision)));
-                    }
-                    Err((kind, false)) => {
-                        self.inbox = saved.0;
-                        self.outbox.truncate(saved.1);
-                        return Outcome::Failed(kind);
-                    }
-                },
-            }
-        }
-        for logged in effects {
-            self.apply(&logged);
-        }
-        for (logged, decision) in buried {
-            self.note(&logged, decision);
-        }
-        Outcome::Decided
-    }
-
-    /// The decision on a message that failed alone, guarded by the inbox as the adapter guards it.
-    pub(crate) fn decide(&mut self, random: &mut Random, item: &Item<Logged>, decision: Decision) -> Outcome {
-        if self.faulty && random.one_in(8) {
-            self.stats.faults += 1;
-            return Outcome::Interrupted;
-        }
-        let logged = item.record.message;
-        let row = self.inbox.get(&logged.id);
-        let ours = match (item.partition.retry, row) {
-            (false, None) => true,
-            (true, Some(row)) => row.state == State::Retrying && row.attempt == logged.attempt,
-            (false, Some(_)) | (true, None) => false,
-        };
-        if ours && self.write(&logged, decision) {
-            self.note(&logged, decision);
-        }
-        Outcome::Decided
-    }
-
-    fn handle(&self, logged: &Logged) -> Result<(), (FailureKind, bool)> {
-        match self.behaviours[&logged.id] {
-            Behaviour::Good => Ok(()),
-            Behaviour::FailsTimes(times, _) if times < logged.attempt => Ok(()),
-            Behaviour::FailsTimes(_, rejects) => Err((FailureKind::Transient, rejects)),
-            Behaviour::Poison(rejects) => Err((FailureKind::Permanent, rejects)),
-        }
-    }
-
-    fn write(&mut self, logged: &Logged, decision: Decision) -> bool {
-        let first_failed_at = Some(logged.first_failed_at.unwrap_or(self.now));
-        let (state, attempt, record) = match decision {
-            Decision::Retry { attempt, tier, delay } => {
-                let record = Logged { attempt, due_at: Some(self.now.after(delay)), first_failed_at, ..*logged };
-                (State::Retrying, attempt, (Some(tier), record))
-            }
-            Decision::Dead(_) => (State::Dead, logged.attempt, (None, *logged)),
-        };
-        self.inbox.insert(logged.id, Row { state, attempt, fingerprint: logged.fingerprint });
-        self.outbox.push(record);
-        true
-    }
-
-    fn note(&mut self, logged: &Logged, decision: Decision) {
-        match decision {
-            Decision::Retry { .. } => self.stats.retried += 1,
-            Decision::Dead(reason) => {
-                self.stats.dead += 1;
-                *self.dead_letters.entry(logged.id).or_default() += 1;
-                let expected = match self.behaviours[&logged.id] {
-                    Behaviour::Poison(_) => Reason::Permanent,
-                    Behaviour::FailsTimes(..) | Behaviour::Good => Reason::Exhausted,
-                };
-                if reason != expected || (reason == Reason::Exhausted && logged.attempt != ATTEMPTS_MAX) {
-                    self.violated(format!("message {} died of {reason:?} on attempt {}", logged.id, logged.attempt));
-                }
-            }
-        }
-    }
-
-    fn apply(&mut self, logged: &Logged) {
-        self.ledger.entry(logged.id).or_default().push(logged.attempt);
-        if logged.attempt != 1 {
-            return;
-        }
-        let order = self.order.entry(logged.key).or_default();
-        let last = order.last().copied();
-        order.push(logged.sequence);
-        if last.is_some_and(|it| logged.sequence <= it) {
-            self.violated(format!("key {}: effect {} came after {last:?}", logged.key, logged.sequence));
-        }
-    }
-
-    /// Kafka accepts a commit; the rule that everything rests on is checked here.
-    pub(crate) fn commit(&mut self, place: Partition, offset: Offset) {
-        for logged in &self.logs[&place][..offset as usize] {
-            let decided = match self.inbox.get(&logged.id) {
-                None => false,
-                Some(row) if place.retry => !(row.state == State::Retrying && row.attempt == logged.attempt),
-                Some(_) => true,
-            };
-            if !decided {
-                let what = format!("offset {offset} of {place:?} passes undecided message {}", logged.id);
-                self.violation.get_or_insert(what);
-                return;
-            }
-        }
-        let before = self.committed.insert(place, offset);
-        if before.is_some_and(|it| offset < it) {
-            self.violated(format!("the committed offset of {place:?} went back from {before:?} to {offset}"));
         }
     }
 
@@ -297,6 +173,7 @@ impl World {
             .map(|(offset, it)| Record {
                 offset: offset as Offset,
                 attempt: it.attempt,
+                key: Some(key_id(it.key)),
                 due_at: it.due_at,
                 first_failed_at: it.first_failed_at,
                 produced_at: None,
@@ -307,30 +184,5 @@ impl World {
 
     pub(crate) fn end(&self, place: Partition) -> Offset {
         self.logs[&place].len() as Offset
-    }
-
-    /// The promises, once nothing is left to do.
-    pub(crate) fn check_end(&self) -> Result<(), String> {
-        for (id, behaviour) in &self.behaviours {
-            let applied = self.ledger.get(id).map_or(&[][..], Vec::as_slice);
-            let dead = self.dead_letters.get(id).copied().unwrap_or_default();
-            let published = self.dlq.get(id).copied().unwrap_or_default();
-            let (expected, dies): (&[u32], bool) = match *behaviour {
-                Behaviour::Good => (&[1], false),
-                Behaviour::FailsTimes(times, _) if times < ATTEMPTS_MAX => {
-                    (&ONCE[times as usize + 1..times as usize + 2], false)
-                }
-                Behaviour::FailsTimes(..) | Behaviour::Poison(_) => (&[], true),
-            };
-            if applied != expected {
-                return Err(format!(
-                    "message {id} ({behaviour:?}) took effect on attempts {applied:?}, not {expected:?}"
-                ));
-            }
-            if dead != u32::from(dies) || (0 < published) != dies {
-                return Err(format!("message {id} ({behaviour:?}): {dead} dead letters, {published} on the DLQ topic"));
-            }
-        }
-        Ok(())
     }
 }

@@ -12,13 +12,22 @@ fn every_message_takes_effect_once_or_dies_once() {
                 total.retried += stats.retried;
                 total.duplicates += stats.duplicates;
                 total.dead += stats.dead;
+                total.held += stats.held;
+                total.replays += stats.replays;
+                total.discarded += stats.discarded;
             }
             Err(violation) => panic!("{violation}\nrun it again with `make sim SEED={}`", violation.seed),
         }
     }
     // A simulation in which nothing happens proves nothing.
     assert!(
-        100_000 < total.faults && 10_000 < total.retried && 10_000 < total.duplicates && 10_000 < total.dead,
+        100_000 < total.faults
+            && 10_000 < total.retried
+            && 10_000 < total.duplicates
+            && 10_000 < total.dead
+            && 10_000 < total.held
+            && 1_000 < total.replays
+            && 1_000 < total.discarded,
         "{total:?}"
     );
 }

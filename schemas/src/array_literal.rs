@@ -1,9 +1,10 @@
-//! Headers as the text of a PostgreSQL array.
+//! Headers as the text of PostgreSQL arrays: there are no ragged arrays, so that the headers of many records travel as
+//! texts, and a cast reads them.
 
-use sekali_schemas::Headers;
+use crate::{Header, Headers};
 
 /// Names as `{"a","b"}`, for a cast to `text[]`.
-pub(super) fn names(headers: &Headers) -> String {
+pub fn names(headers: &Headers) -> String {
     array(headers, |header, text| {
         text.push('"');
         for character in header.name.chars() {
@@ -17,7 +18,7 @@ pub(super) fn names(headers: &Headers) -> String {
 }
 
 /// Values as `{"\\x00ff",NULL}`, for a cast to `bytea[]`.
-pub(super) fn values(headers: &Headers) -> String {
+pub fn values(headers: &Headers) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     array(headers, |header, text| match header.value {
         None => text.push_str("NULL"),
@@ -32,7 +33,7 @@ pub(super) fn values(headers: &Headers) -> String {
     })
 }
 
-fn array(headers: &Headers, mut element: impl FnMut(sekali_schemas::Header<'_>, &mut String)) -> String {
+fn array(headers: &Headers, mut element: impl FnMut(Header<'_>, &mut String)) -> String {
     let mut text = String::with_capacity(2 + 2 * headers.size_bytes());
     text.push('{');
     for (index, header) in headers.iter().enumerate() {

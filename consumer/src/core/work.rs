@@ -1,0 +1,206 @@
+//! What executors do: who gets what next, and what follows from a result.
+
+use super::assignment::Core;
+use super::event::{Action, Epoch, Findings, Item, LaneId, Offset, Order, Outcome, Partition, Timestamp};
+use super::lane::Stage;
+use super::partition::{Holds, Owned};
+use super::retry::{Decision, FailureKind, failing_for};
+
+impl<M> Core<M> {
+    pub(super) fn finished(
+        &mut self,
+        now: Timestamp,
+        id: LaneId,
+        outcome: Outcome,
+        mut items: Vec<Item<M>>,
+        findings: &Findings,
+        actions: &mut Vec<Action<M>>,
+    ) {
+        assert!(self.lanes[id.0].stage == Stage::Busy, "an executor finished a batch that it was not given");
+        assert!(outcome != Outcome::Decided || items.is_empty(), "decided items do not come back");
+        if outcome == Outcome::Decided {
+            self.learn(id, findings);
+        } else if findings.over_budget {
+            self.budget.refuse();
+        }
+        if let Outcome::Failed(kind) = outcome
+            && items.len() == 1
+            && let Some(item) = items.pop()
+        {
+            // It failed alone, so that it is to blame; whether the partition is still ours does not matter: the
+            // decision is guarded by the inbox.
+            self.decide(now, id, item, kind, actions);
+        } else if self.lanes[id.0].held_since().is_some() {
+            self.finished_held(now, id, outcome, items.len());
+        } else {
+            self.finished_batch(now, id, outcome, items, findings);
+        }
+    }
+
+    /// Takes in what a committed transaction showed.
+    fn learn(&mut self, id: LaneId, findings: &Findings) {
+        self.budget.settle(findings);
+        if findings.stale {
+            self.known.doubt(self.limits.commit_interval);
+        }
+        findings.held.iter().for_each(|it| self.known.learn(*it));
+        match (findings.ready, self.lanes[id.0].held_since()) {
+            (Some(true), _) => self.known.sign(),
+            (Some(false), Some(signs)) => self.known.nothing_ready(signs),
+            _ => {}
+        }
+    }
+
+    fn finished_batch(
+        &mut self,
+        now: Timestamp,
+        id: LaneId,
+        outcome: Outcome,
+        mut items: Vec<Item<M>>,
+        findings: &Findings,
+    ) {
+        if outcome == Outcome::Decided {
+            for entry in self.lanes[id.0].decided(&self.limits) {
+                // A result of an earlier ownership says nothing about this one.
+                if let Some(owned) = self.owned.get_mut(&entry.partition).filter(|it| it.epoch == entry.epoch) {
+                    owned.decided(entry.next, entry.count);
+                }
+            }
+            return;
+        }
+        assert!(!items.is_empty(), "undecided items come back");
+        let stopping = self.stopping.is_some();
+        let owned = &mut self.owned;
+        items.retain(|item| {
+            let Some(it) = owned.get_mut(&item.partition).filter(|it| it.epoch == item.epoch) else { return false };
+            if it.leaving || stopping {
+                it.in_hand -= 1;
+            }
+            !it.leaving && !stopping
+        });
+        let lane = &mut self.lanes[id.0];
+        match outcome {
+            _ if items.is_empty() => lane.stage = Stage::Idle,
+            Outcome::Failed(_) => lane.failed(items),
+            Outcome::Full => self.make_room(now, id, items, &findings.full),
+            Outcome::Interrupted | Outcome::Decided => lane.interrupted(now, items, &self.limits),
+        }
+    }
+
+    /// Messages that were held stay in the database until they are decided: nothing of them is kept here.
+    fn finished_held(&mut self, now: Timestamp, id: LaneId, outcome: Outcome, failed: usize) {
+        let lane = &mut self.lanes[id.0];
+        match outcome {
+            Outcome::Decided => lane.end_held(None, &self.limits),
+            Outcome::Failed(_) => lane.end_held(Some(failed), &self.limits),
+            Outcome::Interrupted | Outcome::Full => lane.interrupted(now, Vec::new(), &self.limits),
+        }
+    }
+
+    /// Records that must be held and find no room wait in their partitions, with all that stands behind them; the others
+    /// of the batch run again at once.
+    fn make_room(&mut self, now: Timestamp, id: LaneId, items: Vec<Item<M>>, full: &[(Partition, Offset)]) {
+        let refused = |it: &Item<M>| full.iter().any(|(at, from)| *at == it.partition && *from <= it.record.offset);
+        let (mut back, again): (Vec<_>, Vec<_>) = items.into_iter().partition(refused);
+        let lane = &mut self.lanes[id.0];
+        back.extend(lane.take_redo_of(|it| full.iter().any(|(at, _)| *at == it)));
+        lane.again(again);
+        for (partition, _) in full {
+            let (records, others): (Vec<_>, Vec<_>) = back.into_iter().partition(|it| it.partition == *partition);
+            back = others;
+            if let Some(owned) = self.owned.get_mut(partition) {
+                owned.put_back(records.into_iter().map(|it| it.record).collect());
+                owned.held_full = true;
+                owned.blocked_until = Some(now.after(self.limits.full_delay));
+            }
+        }
+    }
+
+    fn decide(&mut self, now: Timestamp, id: LaneId, item: Item<M>, kind: FailureKind, actions: &mut Vec<Action<M>>) {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let failing_for = failing_for(now, item.record.first_failed_at);
+        let decision = self.policy.decide(item.record.attempt, kind, failing_for, self.random);
+        if matches!(decision, Decision::Dead(_)) && self.budget.available() == 0 {
+            self.budget.refuse();
+            if item.epoch == Epoch::HELD {
+                self.finished_held(now, id, Outcome::Interrupted, 1);
+            } else {
+                self.finished_batch(now, id, Outcome::Interrupted, vec![item], &Findings::default());
+            }
+            return;
+        }
+        actions.push(Action::Decide { lane: id, item, decision });
+    }
+
+    /// Forgets items that wait to run again; whoever reads them next runs them.
+    pub(super) fn drop_redo(&mut self, drop: impl Fn(Partition) -> bool) {
+        let owned = &mut self.owned;
+        for item in self.lanes.iter_mut().flat_map(|it| it.take_redo_of(&drop)) {
+            if let Some(it) = owned.get_mut(&item.partition).filter(|it| it.epoch == item.epoch) {
+                it.in_hand -= 1;
+            }
+        }
+    }
+
+    pub(super) fn start(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {
+        if self.stopping.is_some() {
+            return;
+        }
+        for id in (0..self.lanes.len()).map(LaneId) {
+            if !self.lanes[id.0].ready(now) {
+                continue;
+            }
+            if let Some(items) = self.lanes[id.0].take_redo() {
+                self.run(id, items, None, actions);
+                continue;
+            }
+            // Held messages and new ones in turn.
+            if !self.known.ready || self.lanes[id.0].last_was_held {
+                let items = self.gather(now, id);
+                if !items.is_empty() {
+                    self.lanes[id.0].last_was_held = false;
+                    self.run(id, items, Some(false), actions);
+                    continue;
+                }
+            }
+            if self.known.ready {
+                let lane = &mut self.lanes[id.0];
+                lane.last_was_held = true;
+                let messages_max = lane.begin_held(self.known.signs());
+                actions.push(Action::RunHeld { lane: id, messages_max, dead_max: self.budget.available() });
+            }
+        }
+    }
+
+    fn run(&mut self, id: LaneId, mut items: Vec<Item<M>>, suspect: Option<bool>, actions: &mut Vec<Action<M>>) {
+        for item in items.iter_mut().filter(|it| !it.partition.retry) {
+            item.maybe_held = self.known.is_held(item.record.key);
+        }
+        self.lanes[id.0].begin(&items, suspect);
+        actions.push(Action::Run { lane: id, items, dead_max: self.budget.available() });
+    }
+
+    /// New records for one executor, from its partitions in turn; either from source topics or from retry topics.
+    fn gather(&mut self, now: Timestamp, id: LaneId) -> Vec<Item<M>> {
+        let lane = &mut self.lanes[id.0];
+        let unordered = self.limits.order == Order::None;
+        let runnable = |partition: &Partition, it: &Owned<M>| {
+            let holds_known = unordered || partition.retry || it.holds == Holds::Read;
+            it.lane == id && holds_known && !it.leaving && it.ready_at().is_some_and(|at| at <= now)
+        };
+        let has = |retry: bool| self.owned.iter().any(|(it, owned)| it.retry == retry && runnable(it, owned));
+        let retry = if lane.last_was_retry { !has(false) } else { has(true) };
+        lane.last_was_retry = retry;
+        let ready = self.owned.iter().filter(|(it, owned)| it.retry == retry && runnable(it, owned));
+        let partitions: Vec<Partition> = ready.map(|(&it, _)| it).collect();
+        let max = lane.new_records_max();
+        let first = lane.take_turn(partitions.len());
+        let mut items = Vec::new();
+        for partition in partitions.iter().cycle().skip(first).take(partitions.len()) {
+            if let Some(owned) = self.owned.get_mut(partition) {
+                owned.take(now, *partition, max, &mut items);
+            }
+        }
+        items
+    }
+}

@@ -1,0 +1,178 @@
+//! What must hold: checked at every effect, every commit, and at the end.
+
+use sekali_consumer::core::hold::{AfterDeadLetter, Rule};
+use sekali_consumer::core::retry::{Decision, FailureKind, Reason};
+use sekali_consumer::core::{Offset, Partition};
+use sekali_schemas::inbox::State;
+
+use super::world::{ATTEMPTS_MAX, Behaviour, Id, Logged, World};
+
+impl World {
+    pub(crate) fn handle(&self, logged: &Logged) -> Result<(), (FailureKind, bool)> {
+        match self.behaviours[&logged.id] {
+            Behaviour::Good => Ok(()),
+            Behaviour::FailsTimes(times, _) if times < logged.attempt => Ok(()),
+            Behaviour::FailsTimes(_, rejects) => Err((FailureKind::Transient, rejects)),
+            Behaviour::Poison(rejects) => Err((FailureKind::Permanent, rejects)),
+        }
+    }
+
+    /// A dead letter was written.
+    pub(crate) fn note(&mut self, logged: &Logged, decision: Decision) {
+        let Decision::Dead(reason) = decision else {
+            self.stats.retried += 1;
+            return;
+        };
+        self.stats.dead += 1;
+        *self.dead_letters.entry(logged.id).or_default() += 1;
+        self.dead_records.insert(logged.id, *logged);
+        let expected = match self.behaviours[&logged.id] {
+            Behaviour::Poison(_) => Reason::Permanent,
+            Behaviour::FailsTimes(..) | Behaviour::Good => Reason::Exhausted,
+        };
+        let too_early = reason == Reason::Exhausted && logged.attempt < ATTEMPTS_MAX;
+        let too_late = ATTEMPTS_MAX < logged.attempt && !self.replays.contains_key(&logged.id);
+        if reason != expected || too_early || too_late {
+            self.violated(format!("message {} died of {reason:?} on attempt {}", logged.id, logged.attempt));
+        }
+    }
+
+    /// A message took effect; nothing of its key that comes before may still be waiting for its turn.
+    pub(crate) fn apply(&mut self, logged: &Logged) {
+        let effects = self.ledger.entry(logged.id).or_default();
+        effects.push(logged.attempt);
+        if 1 < effects.len() {
+            self.violated(format!("message {} took effect again", logged.id));
+        }
+        let moved_on = self.rule == Rule::ByKey(AfterDeadLetter::Continue) && self.replays.contains_key(&logged.id);
+        if moved_on || (self.rule == Rule::Never && logged.attempt != 1) {
+            return;
+        }
+        let order = self.order.entry(logged.key).or_default();
+        let last = order.last().copied();
+        order.push(logged.sequence);
+        if last.is_some_and(|it| logged.sequence <= it) {
+            self.violated(format!("key {}: effect {} came after {last:?}", logged.key, logged.sequence));
+        }
+        let Rule::ByKey(after) = self.rule else { return };
+        let earlier = self.by_key[&logged.key].iter().take_while(|it| **it != logged.id);
+        let waiting = earlier.copied().find(|it| !self.lets_pass(*it, after));
+        if let Some(id) = waiting {
+            let state = self.tables.inbox.get(&id);
+            self.violated(format!("message {} overtook message {id} of its key, which is {state:?}", logged.id));
+        }
+    }
+
+    /// Whether later messages of its key may take effect.
+    fn lets_pass(&self, id: Id, after: AfterDeadLetter) -> bool {
+        let goes_on = after == AfterDeadLetter::Continue;
+        match self.tables.inbox.get(&id).map(|it| it.state) {
+            Some(State::Processed | State::Discarded) => true,
+            Some(State::Dead) => goes_on,
+            Some(State::Retrying) => goes_on && self.replays.contains_key(&id),
+            _ => false,
+        }
+    }
+
+    /// Kafka accepts a commit; the rule that everything rests on is checked here.
+    pub(crate) fn commit(&mut self, place: Partition, offset: Offset) {
+        for logged in &self.logs[&place][..offset as usize] {
+            let decided = match self.tables.inbox.get(&logged.id) {
+                None => false,
+                Some(row) if place.retry => !(row.state == State::Retrying && row.attempt == logged.attempt),
+                Some(_) => true,
+            };
+            if !decided {
+                let row = self.tables.inbox.get(&logged.id);
+                let what =
+                    format!("offset {offset} of {place:?} passes undecided {logged:?}: {row:?}, {:?}", self.rule);
+                self.violation.get_or_insert(what);
+                return;
+            }
+        }
+        let before = self.committed.insert(place, offset);
+        if before.is_some_and(|it| offset < it) {
+            self.violated(format!("the committed offset of {place:?} went back from {before:?} to {offset}"));
+        }
+    }
+
+    pub(crate) fn dead_record(&self, id: Id) -> Option<Logged> {
+        self.dead_records.get(&id).copied()
+    }
+
+    /// An operator sent a dead letter through the retry topics once more, perhaps after the cause was removed.
+    pub(crate) fn replayed(&mut self, id: Id) {
+        *self.replays.entry(id).or_default() += 1;
+        self.stats.replays += 1;
+        if id.is_multiple_of(2) {
+            self.behaviours.insert(id, Behaviour::Good);
+        }
+    }
+
+    pub(crate) fn discarded(&mut self, id: Id) {
+        self.stats.discarded += 1;
+        self.closed.insert(id);
+    }
+
+    /// Nothing waits for an operator any more: no key is held.
+    pub(crate) fn flows(&self) -> bool {
+        self.tables.holds.is_empty()
+    }
+
+    /// A dead letter that an operator may take up: in the end only those that hold a key.
+    pub(crate) fn to_operate(&self, number: usize) -> Option<Id> {
+        let dead: Vec<Id> = self
+            .tables
+            .inbox
+            .iter()
+            .filter(|(id, row)| {
+                let heads = self.tables.holds.values().any(|it| it.head == **id);
+                row.state == State::Dead && (self.faulty || heads)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        dead.get(number % dead.len().max(1)).copied()
+    }
+
+    pub(crate) fn may_replay(&self, id: Id) -> bool {
+        !self.replays.contains_key(&id)
+    }
+
+    /// The promises, once nothing is left to do.
+    pub(crate) fn check_end(&self) -> Result<(), String> {
+        if let Some((key, held)) = self.tables.held.iter().find(|(_, held)| !held.is_empty()) {
+            return Err(format!("{} messages of key {key} wait behind nothing", held.len()));
+        }
+        for (id, behaviour) in &self.behaviours {
+            let applied = self.ledger.get(id).map_or(&[][..], Vec::as_slice);
+            let dead = self.dead_letters.get(id).copied().unwrap_or_default();
+            let published = self.dlq.get(id).copied().unwrap_or_default();
+            let replays = self.replays.get(id).copied().unwrap_or_default();
+            let state = self.tables.inbox.get(id).map(|it| it.state);
+            let what = format!("message {id} ({behaviour:?}, {state:?}, replayed {replays} times)");
+            let processed = state == Some(State::Processed);
+            let deaths = replays + u32::from(!processed);
+            if applied.len() != usize::from(processed) {
+                return Err(format!("{what} took effect on attempts {applied:?}"));
+            }
+            let closed = if self.closed.contains(id) { State::Discarded } else { State::Dead };
+            if !processed && state != Some(closed) {
+                return Err(format!("{what} is not decided"));
+            }
+            if dead != deaths || published < deaths {
+                return Err(format!("{what}: {dead} dead letters, {published} on the DLQ topic"));
+            }
+            if replays == 0 {
+                let expected = match *behaviour {
+                    Behaviour::Good => Some(1),
+                    Behaviour::FailsTimes(times, _) if times < ATTEMPTS_MAX => Some(times + 1),
+                    Behaviour::FailsTimes(..) | Behaviour::Poison(_) => None,
+                };
+                if applied.first().copied() != expected {
+                    return Err(format!("{what} took effect on attempts {applied:?}, not {expected:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
