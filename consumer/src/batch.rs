@@ -134,7 +134,7 @@ fn key_reuse(message: &Message, on_key_reuse: OnKeyReuse) -> Plan {
 }
 
 fn refuse<H>(item: &Item<Incoming>, failure: &Failure, shared: &Shared<H>) -> Result<Plan, Failure> {
-    let decision = shared.decision_on(item, failure)?;
+    let decision = shared.decision_on(&item.record.message, failure)?;
     Ok(Plan::Decide { decision, class: failure.class(), error: failure.info(), guard: Guard::Claimed })
 }
 
@@ -174,7 +174,7 @@ pub(crate) struct Settled<'a> {
 /// What is to be written for a batch whose handler has answered.
 pub(crate) struct Outcome<'a> {
     pub(crate) fates: Vec<Fate>,
-    pub(crate) parked: Vec<&'a Incoming>,
+    pub(crate) parked: Vec<&'a Item<Incoming>>,
     pub(crate) results: Vec<(Uuid, Value)>,
     pub(crate) failed: Vec<Failed<'a>>,
 }
@@ -211,9 +211,10 @@ impl<'a> Settled<'a> {
         }
     }
 
-    /// Items to be parked, in order.
-    pub(crate) fn parked(&self) -> impl Iterator<Item = &'a Item<Incoming>> {
-        self.items.iter().zip(&self.plans).filter(|(_, plan)| matches!(plan, Plan::Park)).map(|(item, _)| item)
+    /// Items to be parked as far as known before the handler runs, in order.
+    pub(crate) fn parked(&self) -> Vec<&'a Item<Incoming>> {
+        let parked = self.items.iter().zip(&self.plans).filter(|(_, plan)| matches!(plan, Plan::Park));
+        parked.map(|(item, _)| item).collect()
     }
 
     /// Messages to handle, in order.
@@ -236,7 +237,7 @@ impl<'a> Settled<'a> {
             if matches!(plan, Plan::Handle) {
                 let answer = replies.next().map_or(Answer::Done, |it| it.0);
                 let decision = match &answer {
-                    Answer::Rejected(failure) => Some(shared.decision_on(item, failure)?),
+                    Answer::Rejected(failure) => Some(shared.decision_on(&item.record.message, failure)?),
                     Answer::Done | Answer::Stored(_) => None,
                 };
                 given.push((place, answer, decision));
@@ -285,7 +286,7 @@ impl<'a> Settled<'a> {
                 Plan::Duplicate => Fate::Duplicate,
                 Plan::KeyReuseIgnored => Fate::KeyReuseIgnored,
                 Plan::Park => {
-                    outcome.parked.push(incoming);
+                    outcome.parked.push(&self.items[place]);
                     Fate::Held
                 }
                 Plan::Decide { decision, class, error, guard } => {
@@ -324,6 +325,7 @@ pub(crate) fn tally(fates: &[Fate]) -> Findings {
     Findings {
         processed: count(|it| *it == Fate::Processed),
         dead: count(|it| matches!(it, Fate::Failed(Decision::Dead(_), _))),
+        failed: count(|it| matches!(it, Fate::Failed(..))),
         ..Findings::default()
     }
 }

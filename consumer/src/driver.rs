@@ -10,11 +10,11 @@ use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::core::{Action, Core, Event, Offset, Partition, Timestamp};
-use crate::executor::Work;
+use crate::executor::{How, Work};
 use crate::holds::Holds;
 use crate::housekeeping::Progress;
 use crate::incoming::Incoming;
-use crate::kafka::{Command, Link, Polled, Role};
+use crate::kafka::{Clients, Command, Link, Polled, Role};
 use crate::metrics::{self, Metrics};
 use crate::probes::Status;
 use crate::routes::Routes;
@@ -25,6 +25,12 @@ pub(crate) struct Driver {
     pub(crate) links: Vec<Link>,
     /// Clients whose threads have ended.
     pub(crate) closed: Vec<Role>,
+    /// What starts a client anew, and those that are on their way.
+    pub(crate) clients: Clients,
+    pub(crate) reconnecting: Vec<Role>,
+    /// What each client said last about its backlog.
+    pub(crate) backlogs: HashMap<Role, Vec<Partition>>,
+    pub(crate) stopping: bool,
     pub(crate) lanes: Vec<mpsc::Sender<Work>>,
     pub(crate) results: mpsc::UnboundedReceiver<Event<Incoming>>,
     pub(crate) holds: Holds,
@@ -54,7 +60,7 @@ enum Turn {
 impl Driver {
     pub(crate) async fn run(mut self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
         let mut shutdown = std::pin::pin!(shutdown);
-        let (mut stopping, mut closing) = (false, None);
+        let mut closing = None;
         let mut dead = None;
         loop {
             self.metrics.driven();
@@ -65,8 +71,8 @@ impl Driver {
                 biased;
                 Some(result) = self.results.recv() => self.step(result),
                 Some(polled) = self.polled.recv() => self.polled(polled),
-                () = &mut shutdown, if !stopping => {
-                    stopping = true;
+                () = &mut shutdown, if !self.stopping => {
+                    self.stopping = true;
                     self.status.stopping();
                     tracing::info!("shutting down: finishing what is in hand");
                     self.step(Event::Shutdown { drain: self.drain })
@@ -77,9 +83,9 @@ impl Driver {
                 Turn::On => {}
                 Turn::Closing => closing = Some(tokio::time::Instant::now() + CLOSE_TIMEOUT),
                 Turn::Closed => break,
-                Turn::Dead(error) if !stopping => {
+                Turn::Dead(error) if !self.stopping => {
                     tracing::error!(error = error.chain(), "the kafka client cannot go on");
-                    stopping = true;
+                    self.stopping = true;
                     dead = Some(error);
                     if let Turn::Closing = self.step(Event::Shutdown { drain: self.drain }) {
                         closing = Some(tokio::time::Instant::now() + CLOSE_TIMEOUT);
@@ -96,7 +102,7 @@ impl Driver {
         let crashed = joined.iter().any(Result::is_err);
         match dead {
             Some(error) => Err(error),
-            None if crashed || !stopping => Err(Error::new(ErrorKind::System, "keep the poll thread alive")),
+            None if crashed || !self.stopping => Err(Error::new(ErrorKind::System, "keep the poll thread alive")),
             None => Ok(()),
         }
     }
@@ -137,18 +143,66 @@ impl Driver {
                 tracing::debug!(error, "offset commit failed, trying again");
                 Turn::On
             }
-            Polled::Statistics(statistics) => {
-                self.report_lag(&statistics.ends);
-                self.confirmed(statistics.committed)
+            Polled::Statistics(role, statistics) => {
+                if role == Role::Source {
+                    self.report_lag(&statistics.ends);
+                }
+                // Each client knows its own partitions only.
+                self.backlogs.insert(role, statistics.backlog);
+                let backlog = self.backlogs.values().flatten().copied().collect();
+                match self.step(Event::Backlog(backlog)) {
+                    Turn::On => self.confirmed(statistics.committed),
+                    turn => turn,
+                }
             }
             Polled::Trouble => Turn::On,
             Polled::Fatal(error) => Turn::Dead(error),
-            Polled::Closed(role) => self.closed(role),
+            Polled::Closed(role) => self.closed(role, self.stopping),
+        }
+    }
+
+    /// Ends a client that hands out nothing; when its thread has ended, another one follows.
+    fn reconnect(&mut self, retry: bool, positions: Vec<(Partition, Offset)>) {
+        let role = if retry { Role::Retry } else { Role::Source };
+        if self.reconnecting.contains(&role) {
+            return;
+        }
+        tracing::error!(?role, "a partition with a backlog got nothing for too long, the kafka client is made anew");
+        metrics::CLIENTS_RENEWED.count(&[]).increment(1);
+        self.status.stalled(true);
+        self.reconnecting.push(role);
+        self.command(role, Command::Close(positions));
+    }
+
+    /// Starts a client in the place of one that has ended.
+    fn renew(&mut self, role: Role) -> Turn {
+        self.reconnecting.retain(|it| *it != role);
+        self.backlogs.remove(&role);
+        self.confirmed.retain(|it, _| Role::of(*it) != role);
+        // What the old client was given on its way out is nobody's.
+        let left: Vec<Partition> = self.core.positions().map(|it| it.0).filter(|it| Role::of(*it) == role).collect();
+        if let turn @ (Turn::Closing | Turn::Closed) = self.step(Event::Lost(left)) {
+            return turn;
+        }
+        match self.clients.start(role) {
+            Ok(link) => {
+                self.links.retain(|it| it.role != role);
+                self.links.push(link);
+                self.status.stalled(!self.reconnecting.is_empty());
+                Turn::On
+            }
+            Err(error) => {
+                self.closed.push(role);
+                Turn::Dead(error)
+            }
         }
     }
 
     /// A client's thread has ended, and must not before it was told to.
-    fn closed(&mut self, role: Role) -> Turn {
+    fn closed(&mut self, role: Role, stopping: bool) -> Turn {
+        if self.reconnecting.contains(&role) && !stopping {
+            return self.renew(role);
+        }
         self.closed.push(role);
         if self.closed.len() == self.links.len() {
             return Turn::Closed;
@@ -173,12 +227,15 @@ impl Driver {
         let mut turn = Turn::On;
         for action in self.core.apply(now, event) {
             match action {
-                Action::Run { lane, items, dead_max } => self.order(lane.0, Work::Run(items, dead_max)),
-                Action::RunHeld { lane, messages_max, dead_max } => {
-                    self.order(lane.0, Work::RunHeld { messages_max, dead_max });
+                Action::Run { lane, items, careful, dead_max } => {
+                    self.order(lane.0, Work::Run(items, How { careful, dead_max }));
+                }
+                Action::RunHeld { lane, messages_max, careful, dead_max } => {
+                    self.order(lane.0, Work::RunHeld(messages_max, How { careful, dead_max }));
                 }
                 Action::ReadHolds { read } => self.holds.read(read),
                 Action::Decide { lane, item, decision } => self.order(lane.0, Work::Decide(item, decision)),
+                Action::Reconnect { retry, positions } => self.reconnect(retry, positions),
                 Action::Commit(positions) => self.each(positions, false, Command::Commit),
                 Action::Pause(partition, reason) => {
                     self.command(Role::of(partition), Command::Pause(partition, reason))

@@ -1,18 +1,16 @@
 //! Runs batches: claim, handle, seal, commit. One at a time, on one database connection.
 
+mod handling;
 mod shared;
 mod transactions;
 mod writing;
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Client, ClientWrapper};
-use futures_util::FutureExt;
-use sekali_schemas::Message;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_postgres::NoTls;
@@ -23,19 +21,25 @@ use crate::core::{Event, Findings, Item, LaneId, Outcome};
 use crate::failure::FailureClass;
 use crate::held::Refusals;
 use crate::incoming::Incoming;
-use crate::{Failure, Handler, Reply, Transaction};
+use crate::{Failure, Handler};
 
 pub(crate) use shared::Shared;
 
 /// An order from the core.
 pub(crate) enum Work {
-    /// Items, and how many dead letters may come of them.
-    Run(Vec<Item<Incoming>>, usize),
-    RunHeld {
-        messages_max: usize,
-        dead_max: usize,
-    },
+    Run(Vec<Item<Incoming>>, How),
+    /// At most so many messages that were held.
+    RunHeld(usize, How),
     Decide(Item<Incoming>, Decision),
+}
+
+/// How messages are to be run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct How {
+    /// One at a time, each under a savepoint.
+    pub(crate) careful: bool,
+    /// Most dead letters that may come of them.
+    pub(crate) dead_max: usize,
 }
 
 /// What an order came to.
@@ -79,8 +83,8 @@ impl<H: Handler> Executor<H> {
     ) {
         while let Some(work) = orders.recv().await {
             let Finished { outcome, items, findings } = match work {
-                Work::Run(items, dead_max) => self.run_batch(items, dead_max).await,
-                Work::RunHeld { messages_max, dead_max } => self.run_held(messages_max, dead_max).await,
+                Work::Run(items, how) => self.run_batch(items, how).await,
+                Work::RunHeld(messages_max, how) => self.run_held(messages_max, how).await,
                 Work::Decide(item, decision) => self.decide(item, decision).await,
             };
             if results.send(Event::Finished { lane: self.lane, outcome, items, findings }).is_err() {
@@ -89,12 +93,12 @@ impl<H: Handler> Executor<H> {
         }
     }
 
-    async fn run_batch(&mut self, items: Vec<Item<Incoming>>, dead_max: usize) -> Finished {
+    async fn run_batch(&mut self, items: Vec<Item<Incoming>>, how: How) -> Finished {
         let started = Instant::now();
         let batch = Batch::of(&items, &self.shared.routes);
         let mut refused = BTreeMap::new();
         loop {
-            match self.transact(&batch, &refused, dead_max).await {
+            match self.transact(&batch, &refused, how).await {
                 Ok((fates, findings)) => {
                     self.report(&batch, &fates, started.elapsed());
                     return Finished::decided(findings);
@@ -137,11 +141,11 @@ impl<H: Handler> Executor<H> {
     }
 
     /// Messages that were held and may run now.
-    async fn run_held(&mut self, messages_max: usize, dead_max: usize) -> Finished {
+    async fn run_held(&mut self, messages_max: usize, how: How) -> Finished {
         let mut refused = Refusals::new();
         loop {
             let mut items = Vec::new();
-            match self.transact_held(messages_max, dead_max, &mut refused, &mut items).await {
+            match self.transact_held(messages_max, how, &mut refused, &mut items).await {
                 Ok((fates, findings)) => {
                     self.report_held(&items, &fates);
                     return Finished::decided(findings);
@@ -152,33 +156,6 @@ impl<H: Handler> Executor<H> {
                 },
             }
         }
-    }
-
-    /// Calls the handler, with everything that it may do wrong contained.
-    async fn handle(&self, client: &ClientWrapper, messages: &[Message]) -> Result<Vec<Reply>, Failure> {
-        if messages.is_empty() {
-            return Ok(Vec::new());
-        }
-        let tx = Transaction::over(client);
-        let work = AssertUnwindSafe(self.shared.handler.handle_batch(messages, &tx)).catch_unwind();
-        let limit = self.shared.handler_timeout;
-        let replies = match timeout(limit, work).await {
-            Ok(Ok(replies)) => replies?,
-            // The panic's own message may quote the payload; it is in the log of the panic hook.
-            Ok(Err(_panic)) => {
-                self.shared.metrics.panicked();
-                return Err(Failure::new(FailureClass::Panic, "the handler panicked"));
-            }
-            Err(_elapsed) => {
-                let text = format!("the handler took longer than {} ms", limit.as_millis());
-                return Err(Failure::new(FailureClass::Timeout, text));
-            }
-        };
-        if replies.len() != messages.len() {
-            let text = format!("the handler gave {} replies for {} messages", replies.len(), messages.len());
-            return Err(Failure::transient(text));
-        }
-        Ok(replies)
     }
 
     /// Writes the decision on a message that failed alone.

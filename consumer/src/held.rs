@@ -70,7 +70,9 @@ impl HeldBatch {
         for item in &self.items {
             let standing = match refused.get(&item.record.message.key()) {
                 None => Standing::Runs,
-                Some(failure) if shared.rule.holds(shared.decision_on(item, failure)?) => Standing::Holds,
+                Some(failure) if shared.rule.holds(shared.decision_on(&item.record.message, failure)?) => {
+                    Standing::Holds
+                }
                 Some(_) => Standing::Passes,
             };
             standings.push((item.record.message.hold_key(), standing));
@@ -107,7 +109,7 @@ impl HeldBatch {
             if running[place] {
                 match replies.next().map_or(Answer::Done, |it| it.0) {
                     Answer::Rejected(failure) => {
-                        let decision = shared.decision_on(item, &failure)?;
+                        let decision = shared.decision_on(&item.record.message, &failure)?;
                         given.push((place, None, Some((decision, failure))));
                     }
                     Answer::Stored(result) => given.push((place, Some(result), None)),
@@ -136,7 +138,7 @@ impl HeldBatch {
         let mut outcome = Outcome { fates: vec![None; self.items.len()], results: Vec::new(), failed: Vec::new() };
         for item in self.items.iter().enumerate() {
             if let Some(failure) = refused.get(&item.1.record.message.key()) {
-                outcome.refuse(item, shared.decision_on(item.1, failure)?, failure);
+                outcome.refuse(item, shared.decision_on(&item.1.record.message, failure)?, failure);
             }
         }
         for ((place, result, refusal), parked) in given.into_iter().zip(parked) {

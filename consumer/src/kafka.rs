@@ -11,11 +11,14 @@ mod settings;
 
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::Duration;
 
-use sekali_producer::Error;
+use sekali_producer::{Error, ErrorKind};
+use tokio::sync::mpsc as channel;
 
 use crate::core::{Offset, Partition, PauseReason, Record};
 use crate::incoming::Incoming;
+use crate::metrics::Metrics;
 
 pub(crate) use context::Context;
 pub(crate) use poll::Poller;
@@ -32,7 +35,7 @@ pub(crate) enum Polled {
     /// A commit that was waited for.
     Committed(Result<Vec<(Partition, Offset)>, String>),
     /// What the client's statistics say.
-    Statistics(Statistics),
+    Statistics(Role, Statistics),
     /// A client error that passes, for counting.
     Trouble,
     /// The client is dead: the process must end or start anew.
@@ -49,6 +52,8 @@ pub(crate) struct Statistics {
     pub(crate) ends: Vec<(Partition, Offset)>,
     /// Committed positions.
     pub(crate) committed: Vec<(Partition, Offset)>,
+    /// Partitions with records that were not handed out.
+    pub(crate) backlog: Vec<Partition>,
 }
 
 /// What the driver tells the poll thread.
@@ -64,7 +69,7 @@ pub(crate) enum Command {
 }
 
 /// Which topics a client reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Role {
     Source,
     Retry,
@@ -83,6 +88,28 @@ impl Role {
             Role::Source => "",
             Role::Retry => "-retry",
         }
+    }
+}
+
+/// What starts the clients, at first and again.
+pub(crate) struct Clients {
+    pub(crate) settings: Vec<(Role, rdkafka::ClientConfig)>,
+    pub(crate) reader: Arc<Reader>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) drain_timeout: Duration,
+    pub(crate) polled: channel::Sender<Polled>,
+}
+
+impl Clients {
+    /// Starts one client.
+    ///
+    /// # Errors
+    /// A setting that the client refuses, or the operating system gives no thread.
+    pub(crate) fn start(&self, role: Role) -> Result<Link, Error> {
+        let settings = self.settings.iter().find(|it| it.0 == role);
+        let (_, settings) = settings.ok_or_else(|| Error::new(ErrorKind::Kafka, "find the client's settings"))?;
+        let (reader, metrics) = (self.reader.clone(), self.metrics.clone());
+        Poller::start(settings, role, reader, metrics, self.drain_timeout, self.polled.clone())
     }
 }
 

@@ -73,6 +73,8 @@ metrics! {
     REBALANCES = Metric::counter("sekali_rebalances_total", "Changes of the assignment.").with(&[("event", &["assign", "revoke", "lost"])]);
     /// Client errors.
     KAFKA_ERRORS = Metric::counter("sekali_kafka_errors_total", "Errors that the Kafka client reported.").with(&[("fatal", &["false", "true"])]);
+    /// Clients made anew.
+    CLIENTS_RENEWED = Metric::counter("sekali_kafka_clients_renewed_total", "Kafka clients made anew because a partition with a backlog got nothing.");
     /// Retries.
     RETRIES = Metric::counter("sekali_retries_scheduled_total", "Failed messages sent to a retry topic.").with(&[("topic", &[]), ("tier", &[]), ("error_class", &[])]);
     /// How late due retries are.

@@ -24,6 +24,7 @@ pub(crate) struct Status {
     assigned: AtomicUsize,
     database: AtomicBool,
     stopping: AtomicBool,
+    stalled: AtomicBool,
     interruptions: AtomicU32,
 }
 
@@ -38,6 +39,7 @@ impl Status {
             assigned: AtomicUsize::new(0),
             database: AtomicBool::new(true),
             stopping: AtomicBool::new(false),
+            stalled: AtomicBool::new(false),
             interruptions: AtomicU32::new(0),
         }
     }
@@ -52,6 +54,10 @@ impl Status {
 
     pub(crate) fn stopping(&self) {
         self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stalled(&self, stalled: bool) {
+        self.stalled.store(stalled, Ordering::Relaxed);
     }
 
     pub(crate) fn interruptions(&self, count: u32) {
@@ -75,6 +81,9 @@ impl Status {
         }
         if !self.database.load(Ordering::Relaxed) {
             return Some("the database does not answer");
+        }
+        if self.stalled.load(Ordering::Relaxed) {
+            return Some("a partition with a backlog gets nothing");
         }
         let stuck = 5 < self.interruptions.load(Ordering::Relaxed);
         stuck.then_some("no verdict on any message for several tries")

@@ -21,7 +21,7 @@ use crate::executor::{Executor, Shared, Work};
 use crate::holds::Holds;
 use crate::housekeeping::{Housekeeping, Progress};
 use crate::incoming::Incoming;
-use crate::kafka::{CHUNKS_MAX, Link, Polled, Poller, Reader, Role, consumer_config};
+use crate::kafka::{CHUNKS_MAX, Clients, Polled, Reader, Role, consumer_config};
 use crate::metrics::Metrics;
 use crate::postgres::inbox;
 use crate::probes::{self, Status};
@@ -94,7 +94,8 @@ impl<H: Handler> Consumer<H> {
         let policy = policy(&self.config);
         let handler = Arc::new(self.handler);
         let reader = reader(&handler, &self.routes, section.key_from);
-        let (links, polled) = start_clients(&self.config, &reader, &metrics)?;
+        let (clients, polled) = clients(&self.config, &reader, &metrics)?;
+        let links = clients.settings.iter().map(|it| clients.start(it.0)).collect::<Result<_, _>>()?;
         let shared = Shared {
             handler,
             pool: self.pool,
@@ -122,6 +123,10 @@ impl<H: Handler> Consumer<H> {
             polled,
             links,
             closed: Vec::new(),
+            clients,
+            reconnecting: Vec::new(),
+            backlogs: HashMap::new(),
+            stopping: false,
             lanes,
             results,
             holds,
@@ -186,19 +191,17 @@ impl Side {
 }
 
 /// One client for the source topics and, when there are any, one for the retry topics.
-fn start_clients(
+fn clients(
     config: &Config,
     reader: &Arc<Reader>,
     metrics: &Arc<Metrics>,
-) -> Result<(Vec<Link>, mpsc::Receiver<Polled>), Error> {
+) -> Result<(Clients, mpsc::Receiver<Polled>), Error> {
     let (polled_in, polled) = mpsc::channel(CHUNKS_MAX);
-    let drain = config.consumer.drain_timeout;
     let used = Role::ALL.into_iter().filter(|it| reader.routes.of_role(*it).next().is_some());
-    let start = |role| {
-        let client = consumer_config(config, role)?;
-        Poller::start(&client, role, reader.clone(), metrics.clone(), drain, polled_in.clone())
-    };
-    Ok((used.map(start).collect::<Result<_, _>>()?, polled))
+    let settings = used.map(|it| Ok((it, consumer_config(config, it)?))).collect::<Result<_, Error>>()?;
+    let (reader, metrics) = (reader.clone(), metrics.clone());
+    let drain_timeout = config.consumer.drain_timeout;
+    Ok((Clients { settings, reader, metrics, drain_timeout, polled: polled_in }, polled))
 }
 
 fn start_executors<H: Handler>(
@@ -252,6 +255,7 @@ fn limits(config: &Config) -> Limits {
         interrupted_delay_max: Duration::from_secs(5),
         order: if section.order == config::Order::None { Order::None } else { Order::Key },
         full_delay: Duration::from_secs(1),
+        stall_timeout: section.stall_timeout,
         holds_interval: Duration::from_secs(30),
         dead_letters_ahead_max: Some(config.retry.dead_letters_ahead_max).filter(|it| 0 < *it),
         dead_letter_refill: Duration::from_secs(10),

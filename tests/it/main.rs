@@ -9,6 +9,7 @@ mod example;
 mod harness;
 mod identity;
 mod order;
+mod outage;
 mod outcomes;
 mod probes;
 mod rebalance;

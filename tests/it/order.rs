@@ -137,7 +137,7 @@ async fn order_holds_through_failures_rebalances_and_a_kill() {
     })
     .await;
     // 5 % fail once or twice, half of them by a rejection inside their batch.
-    let script = |it: usize| match it * 7919 % 80 {
+    let script = |it: usize| match ((it * 2_654_435_761) >> 16) % 80 {
         0 => "transient=1",
         1 => "transient=2",
         2 => "reject=1",

@@ -45,12 +45,23 @@ impl Group {
     /// # Panics
     /// A server refuses, as in every function here.
     pub async fn new(label: &str, partitions: i32, change: impl FnOnce(&mut Config)) -> Group {
-        log_lines();
         let kafka = kafka().await;
+        Group::on(kafka, kafka.bootstrap(), label, partitions, change).await
+    }
+
+    /// The same on a broker of the test's own; the group's members reach it as `brokers`.
+    pub async fn on(
+        kafka: &'static Kafka,
+        brokers: &str,
+        label: &str,
+        partitions: i32,
+        change: impl FnOnce(&mut Config),
+    ) -> Group {
+        log_lines();
         let database = TestDatabase::create().await;
         database.execute(LEDGER).await;
         let topic = unique(label);
-        let config = Group::configure(kafka.bootstrap(), &database.url(), &topic, change);
+        let config = Group::configure(brokers, &database.url(), &topic, change);
         let group = Group { kafka, database, config, topic };
         group.create_topics(partitions).await;
         group

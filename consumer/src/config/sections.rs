@@ -104,6 +104,10 @@ section! {
         /// protocol. Lower moves partitions on a short network fault, higher leaves those of a dead process waiting.
         #[serde(with = "duration")]
         session_timeout: Duration = Duration::from_secs(45),
+        /// How long a partition with a backlog may get nothing before the Kafka client is made anew. Lower takes a slow
+        /// broker for a stuck client.
+        #[serde(with = "duration")]
+        stall_timeout: Duration = Duration::from_secs(60),
         /// Time without a poll after which the process leaves the group. Handlers never hold up polling, so that only a
         /// stopped process gets near it.
         #[serde(with = "duration")]

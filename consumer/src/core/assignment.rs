@@ -4,6 +4,7 @@
 //! undecided record. A batch spans the partitions of one executor.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 use super::budget::Budget;
 use super::event::{
@@ -15,6 +16,7 @@ use super::partition::{Holds, Owned};
 use super::retry::RetryPolicy;
 
 /// Everything one process knows about its share of the group.
+#[derive(Clone)]
 pub struct Core<M> {
     pub(super) policy: RetryPolicy,
     pub(super) limits: Limits,
@@ -31,6 +33,14 @@ pub struct Core<M> {
     pub(super) stopping: Option<Timestamp>,
     stopped: bool,
     pub(super) random: u64,
+}
+
+/// Tells states apart: all but what never changes, and what only spreads delays.
+impl<M: Hash> Hash for Core<M> {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (&self.owned, &self.lanes, &self.known, &self.budget, self.last_epoch, &self.releasing).hash(hasher);
+        (self.commit_at, self.recommit_at, self.stopping, self.stopped).hash(hasher);
+    }
 }
 
 impl<M> Core<M> {
@@ -70,10 +80,16 @@ impl<M> Core<M> {
             }
             Event::HoldsRead { read, held, ready } => self.holds_read(read, held, ready),
             Event::HoldsReady => self.known.sign(),
+            Event::Backlog(partitions) => {
+                for (partition, owned) in &mut self.owned {
+                    owned.has_backlog(now, partitions.contains(partition));
+                }
+            }
             Event::Committed(positions) => self.committed(&positions),
             Event::Tick => {}
             Event::Shutdown { drain } => self.shutdown(now, drain),
         }
+        self.reconnect(now, &mut actions);
         self.release(&mut actions);
         self.read_holds(now, &mut actions);
         self.start(now, &mut actions);
@@ -93,7 +109,8 @@ impl<M> Core<M> {
         let beat = unrequested.then_some(self.commit_at);
         let again = uncommitted.then_some(self.recommit_at.max(self.commit_at));
         let holds = self.known.read_again_at();
-        let all = waits.chain(due).chain(beat).chain(again).chain(holds).chain(self.stopping);
+        let starved = self.owned.values().filter_map(|it| Some(it.starved_since?.after(self.limits.stall_timeout)));
+        let all = starved.chain(waits).chain(due).chain(beat).chain(again).chain(holds).chain(self.stopping);
         all.filter(|it| now < *it).min()
     }
 
@@ -225,6 +242,26 @@ impl<M> Core<M> {
         self.stopping = Some(now.after(drain));
         self.drop_redo(|_| true);
         self.owned.values_mut().for_each(Owned::drop_buffer);
+    }
+
+    /// Gives up on a client that hands out nothing of a partition although there is something: with it go all of its
+    /// partitions, as when they are lost.
+    fn reconnect(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {
+        if self.stopping.is_some() {
+            return;
+        }
+        for retry in [false, true] {
+            let stalled = |(it, owned): (&Partition, &Owned<M>)| {
+                it.retry == retry && owned.starved_since.is_some_and(|it| it.after(self.limits.stall_timeout) <= now)
+            };
+            if !self.owned.iter().any(stalled) {
+                continue;
+            }
+            let positions = self.uncommitted().into_iter().filter(|it| it.0.retry == retry).collect();
+            let partitions: Vec<Partition> = self.owned.keys().copied().filter(|it| it.retry == retry).collect();
+            self.lost(&partitions);
+            actions.push(Action::Reconnect { retry, positions });
+        }
     }
 
     /// Lets go of revoked partitions once nothing of them is in hand.

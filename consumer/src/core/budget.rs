@@ -6,6 +6,7 @@ use super::event::{Findings, Timestamp};
 
 /// Tokens: a success earns one, a dead letter costs one, and time gives one now and then, so that a topic on which
 /// nothing ever succeeds does not stand for ever.
+#[derive(Clone, Hash)]
 pub(super) struct Budget {
     /// `None` for no bound.
     max: Option<u32>,

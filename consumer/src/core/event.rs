@@ -19,7 +19,7 @@ pub struct Partition {
 }
 
 /// Milliseconds since the Unix epoch, on the database's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
@@ -30,7 +30,7 @@ impl Timestamp {
 }
 
 /// Distinguishes this ownership of a partition from any earlier one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
 impl Epoch {
@@ -39,7 +39,7 @@ impl Epoch {
 }
 
 /// Index of an executor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneId(pub usize);
 
 /// A key of a source topic, by a hash of its bytes: two keys that share it cost a needless look at the holds, no more.
@@ -52,7 +52,7 @@ pub struct KeyId {
 }
 
 /// One record as the core sees it: its place, and an opaque message.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Record<M> {
     /// Its own offset.
     pub offset: Offset,
@@ -71,7 +71,7 @@ pub struct Record<M> {
 }
 
 /// One record on its way through an executor.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Item<M> {
     /// Where it was read; for a message that was held, where it was read first.
     pub partition: Partition,
@@ -116,6 +116,9 @@ pub enum Event<M> {
     },
     /// Somebody noticed a key whose head is decided and whom nobody has taken up.
     HoldsReady,
+    /// Partitions that have records which the client has not handed out, as it says from time to time; all others have
+    /// none.
+    Backlog(Vec<Partition>),
     /// The broker confirmed positions.
     Committed(Vec<(Partition, Offset)>),
     /// Time passed.
@@ -129,7 +132,7 @@ pub enum Event<M> {
 
 /// What an executor learned from its transaction. Without a committed transaction only `full` and `over_budget` say
 /// anything.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Findings {
     /// Keys that are held.
     pub held: Vec<KeyId>,
@@ -143,12 +146,14 @@ pub struct Findings {
     pub processed: usize,
     /// Messages that became dead letters.
     pub dead: usize,
+    /// Messages that failed, dead letters among them.
+    pub failed: usize,
     /// More messages would have become dead letters than the budget allows.
     pub over_budget: bool,
 }
 
 /// What became of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Every message was decided, and the transaction that says so is committed.
     Decided,
@@ -169,6 +174,8 @@ pub enum Action<M> {
         lane: LaneId,
         /// In order.
         items: Vec<Item<M>>,
+        /// One message at a time, each under a savepoint: one that fails is undone and decided, and the others stay.
+        careful: bool,
         /// Most dead letters that may come of them.
         dead_max: usize,
     },
@@ -179,6 +186,8 @@ pub enum Action<M> {
         lane: LaneId,
         /// At most this many.
         messages_max: usize,
+        /// One message at a time, as in [`Action::Run`].
+        careful: bool,
         /// Most dead letters that may come of them.
         dead_max: usize,
     },
@@ -198,6 +207,14 @@ pub enum Action<M> {
     },
     /// Commit these positions to Kafka; the answer is a later [`Event::Committed`], or nothing.
     Commit(Vec<(Partition, Offset)>),
+    /// The client of the source or of the retry topics hands out nothing although there is something: make it anew. Its
+    /// partitions are forgotten; commit these positions first.
+    Reconnect {
+        /// Whether it is the client of the retry topics.
+        retry: bool,
+        /// What is decided and not yet confirmed.
+        positions: Vec<(Partition, Offset)>,
+    },
     /// Stop fetching a partition.
     Pause(Partition, PauseReason),
     /// Fetch it again.
@@ -214,7 +231,7 @@ pub enum Action<M> {
 }
 
 /// Why a partition is paused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PauseReason {
     /// Its buffer is full: short, executors are at work.
     Full,
@@ -248,6 +265,8 @@ pub struct Limits {
     pub interrupted_delay: Duration,
     /// Longest wait after interruptions.
     pub interrupted_delay_max: Duration,
+    /// How long a partition may get nothing although there is something.
+    pub stall_timeout: Duration,
     /// Order of the messages of one key.
     pub order: Order,
     /// Wait before a record that found no room among the held ones is tried again.

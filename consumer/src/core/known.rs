@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::event::{KeyId, Timestamp};
 
 /// The held keys, as far as known.
-#[derive(Default)]
+#[derive(Clone, Hash, Default)]
 pub(super) struct Known {
     /// Each with the number of reads that had been asked for when it was learned.
     held: BTreeMap<KeyId, u64>,

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::event::{Item, Offset, Partition, Timestamp};
 use super::{Epoch, Limits};
 
+#[derive(Clone, Hash)]
 pub(super) struct Lane<M> {
     pub(super) stage: Stage,
     /// Items to run again before anything new, in order, each chunk in one transaction.
@@ -14,6 +15,14 @@ pub(super) struct Lane<M> {
     /// Largest batch after an interruption: one message probes, then the size doubles.
     probe_limit: usize,
     interruptions: u32,
+    /// So many fail that new records run one at a time from the beginning.
+    failing: bool,
+    /// Batches in a row in which none failed, while `failing`.
+    clean: u32,
+    /// What is with the executor runs one at a time.
+    careful: bool,
+    /// The last held messages failed together.
+    held_failing: bool,
     /// Largest batch of messages that were held: doubles, and halves when one fails.
     held_limit: usize,
     /// The number of signs of ready holds when the lane took up held messages; `None` while it does not.
@@ -28,19 +37,30 @@ pub(super) struct Lane<M> {
     pub(super) last_was_held: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
     Idle,
     Busy,
     Waiting(Timestamp),
 }
 
+#[derive(Clone, Hash)]
 struct Chunk<M> {
     items: VecDeque<Item<M>>,
     suspect: bool,
+    /// Running its messages one at a time did not help: something else than a statement of theirs fails.
+    tried: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// Most messages that run one at a time in one transaction. Each savepoint is a subtransaction, of which PostgreSQL keeps
+/// 64 in fast memory.
+const CAREFUL_MAX: usize = 50;
+/// When batches must be this small to succeed, so many messages fail that it is cheaper to run them one at a time.
+const FAILING_BELOW: usize = CAREFUL_MAX / 4;
+/// Batches in a row without a failure after which messages run together again.
+const CLEAN_ENOUGH: u32 = 4;
+
+#[derive(Debug, Clone, Copy, Hash)]
 pub(super) struct InHand {
     pub(super) partition: Partition,
     pub(super) epoch: Epoch,
@@ -56,6 +76,10 @@ impl<M> Lane<M> {
             batch_limit: limits.batch_max,
             probe_limit: limits.batch_max,
             interruptions: 0,
+            failing: false,
+            clean: 0,
+            careful: false,
+            held_failing: false,
             held_limit: limits.batch_max,
             held_since: None,
             in_hand: Vec::new(),
@@ -77,7 +101,8 @@ impl<M> Lane<M> {
 
     /// How many new records a batch may hold now.
     pub(super) fn new_records_max(&self) -> usize {
-        self.batch_limit.min(self.probe_limit)
+        let limit = if self.failing { CAREFUL_MAX } else { self.batch_limit };
+        limit.min(self.probe_limit)
     }
 
     /// Whose turn it is among `count` partitions; moves on by one.
@@ -92,6 +117,8 @@ impl<M> Lane<M> {
         let count = chunk.items.len().min(self.probe_limit);
         let items: Vec<Item<M>> = chunk.items.drain(..count).collect();
         self.suspect = chunk.suspect;
+        let few = 1 < count && count <= CAREFUL_MAX;
+        self.careful = few && !chunk.tried && (chunk.suspect || self.failing);
         if chunk.items.is_empty() {
             self.redo.pop_front();
         }
@@ -99,10 +126,14 @@ impl<M> Lane<M> {
     }
 
     /// Notes what goes to the executor.
-    pub(super) fn begin(&mut self, items: &[Item<M>], suspect: Option<bool>) {
+    /// Returns whether they run one at a time. `new` says that they did not run before.
+    pub(super) fn begin(&mut self, items: &[Item<M>], new: bool) -> bool {
         assert!(self.stage != Stage::Busy, "an executor has one batch at a time");
         assert!(!items.is_empty(), "a batch has messages");
-        self.suspect = suspect.unwrap_or(self.suspect);
+        if new {
+            self.suspect = false;
+            self.careful = self.failing && 1 < items.len();
+        }
         self.stage = Stage::Busy;
         self.in_hand.clear();
         for item in items {
@@ -116,15 +147,19 @@ impl<M> Lane<M> {
                 None => self.in_hand.push(InHand { partition: item.partition, epoch: item.epoch, next, count: 1 }),
             }
         }
+        self.careful
     }
 
-    /// Notes that the executor takes up held messages, at a time with so many signs; how many at most.
-    pub(super) fn begin_held(&mut self, signs: u64) -> usize {
+    /// Notes that the executor takes up held messages, at a time with so many signs; how many at most, and whether one at
+    /// a time.
+    pub(super) fn begin_held(&mut self, signs: u64) -> (usize, bool) {
         assert!(self.stage != Stage::Busy, "an executor has one batch at a time");
         self.stage = Stage::Busy;
         self.in_hand.clear();
         self.held_since = Some(signs);
-        self.held_limit.min(self.probe_limit)
+        let max = self.held_limit.min(self.probe_limit);
+        self.careful = self.held_failing && max <= CAREFUL_MAX;
+        (max, self.careful)
     }
 
     /// The number of signs when the held messages in hand were taken up.
@@ -137,8 +172,14 @@ impl<M> Lane<M> {
         self.stage = Stage::Idle;
         self.held_since = None;
         match failed {
-            Some(count) => self.held_limit = (count / 2).max(1),
+            // Careful in vain: what remains is to run them alone.
+            Some(_) if self.careful => self.held_limit = 1,
+            Some(count) => {
+                self.held_limit = (count / 2).max(1);
+                self.held_failing = true;
+            }
             None => {
+                self.held_failing &= !self.careful;
                 self.interruptions = 0;
                 self.held_limit = self.held_limit.saturating_mul(2).min(limits.batch_max);
                 self.probe_limit = self.probe_limit.saturating_mul(2).min(limits.batch_max);
@@ -147,8 +188,15 @@ impl<M> Lane<M> {
     }
 
     /// The batch is decided: what was in hand, and the limits recover.
-    pub(super) fn decided(&mut self, limits: &Limits) -> Vec<InHand> {
+    pub(super) fn decided(&mut self, failed: usize, limits: &Limits) -> Vec<InHand> {
         self.stage = Stage::Idle;
+        if self.careful && !self.suspect {
+            self.clean = if failed == 0 { self.clean + 1 } else { 0 };
+            if CLEAN_ENOUGH <= self.clean {
+                self.failing = false;
+                self.batch_limit = CAREFUL_MAX.min(limits.batch_max);
+            }
+        }
         self.interruptions = 0;
         self.probe_limit = self.probe_limit.saturating_mul(2).min(limits.batch_max);
         if !self.suspect {
@@ -161,15 +209,18 @@ impl<M> Lane<M> {
     /// about the rate of failures.
     pub(super) fn failed(&mut self, items: Vec<Item<M>>) {
         self.stage = Stage::Idle;
-        if !self.suspect {
+        if !self.suspect && !self.careful {
             self.batch_limit = (items.len() / 2).max(1);
+            self.failing = self.batch_limit <= FAILING_BELOW;
+            self.clean = 0;
         }
+        let tried = self.careful;
         let mut first = VecDeque::from(items);
         let second = first.split_off(first.len() / 2);
         for items in [second, first] {
             // Of a batch whose other partitions were taken away, one item may be left.
             if !items.is_empty() {
-                self.redo.push_front(Chunk { items, suspect: true });
+                self.redo.push_front(Chunk { items, suspect: true, tried });
             }
         }
     }
@@ -183,7 +234,7 @@ impl<M> Lane<M> {
         self.stage = Stage::Waiting(now.after(delay));
         self.held_since = None;
         if !items.is_empty() {
-            self.redo.push_front(Chunk { items: items.into(), suspect: self.suspect });
+            self.redo.push_front(Chunk { items: items.into(), suspect: self.suspect, tried: false });
         }
     }
 
@@ -191,7 +242,7 @@ impl<M> Lane<M> {
     pub(super) fn again(&mut self, items: Vec<Item<M>>) {
         self.stage = Stage::Idle;
         if !items.is_empty() {
-            self.redo.push_front(Chunk { items: items.into(), suspect: self.suspect });
+            self.redo.push_front(Chunk { items: items.into(), suspect: self.suspect, tried: false });
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::event::{Epoch, Item, LaneId, Offset, Partition, PauseReason, Record, Timestamp};
 
+#[derive(Clone, Hash)]
 pub(super) struct Owned<M> {
     pub(super) epoch: Epoch,
     pub(super) lane: LaneId,
@@ -12,6 +13,8 @@ pub(super) struct Owned<M> {
     pub(super) leaving: bool,
     /// Items with the executor or waiting to run again.
     pub(super) in_hand: usize,
+    /// Since when it has got nothing although there is something and nothing keeps it from being fetched.
+    pub(super) starved_since: Option<Timestamp>,
     pub(super) holds: Holds,
     /// Its next record must be held and found no room; it is tried again then.
     pub(super) blocked_until: Option<Timestamp>,
@@ -28,7 +31,7 @@ pub(super) struct Owned<M> {
 }
 
 /// Whether the holds were read since the partition's position is known, which its first records show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Holds {
     /// Nothing was received yet.
     Unread,
@@ -45,6 +48,7 @@ impl<M> Owned<M> {
             paused: None,
             leaving: false,
             in_hand: 0,
+            starved_since: None,
             holds: Holds::Unread,
             blocked_until: None,
             held_full: false,
@@ -58,6 +62,7 @@ impl<M> Owned<M> {
 
     /// Buffers what is new. A client that pauses and resumes may hand out a record a second time.
     pub(super) fn receive(&mut self, records: Vec<Record<M>>) {
+        self.starved_since = None;
         for record in records {
             if self.last_received.is_some_and(|last| record.offset <= last) {
                 continue;
@@ -65,6 +70,12 @@ impl<M> Owned<M> {
             self.last_received = Some(record.offset);
             self.buffer.push_back(record);
         }
+    }
+
+    /// Takes in whether the client says that there is something to hand out.
+    pub(super) fn has_backlog(&mut self, now: Timestamp, backlog: bool) {
+        let starves = backlog && self.buffer.is_empty() && self.in_hand == 0 && self.paused.is_none() && !self.leaving;
+        self.starved_since = if starves { self.starved_since.or(Some(now)) } else { None };
     }
 
     pub(super) fn buffered(&self) -> usize {

@@ -18,7 +18,7 @@ pub enum FailureKind {
 }
 
 /// The decision on a failed message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// Through a retry topic.
     Retry {

@@ -3,7 +3,7 @@
 use sekali_schemas::inbox::State;
 
 /// An inbox row as far as it matters for a verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Row {
     /// What was decided.
     pub state: State,

@@ -60,7 +60,7 @@ impl<M> Core<M> {
         findings: &Findings,
     ) {
         if outcome == Outcome::Decided {
-            for entry in self.lanes[id.0].decided(&self.limits) {
+            for entry in self.lanes[id.0].decided(findings.failed, &self.limits) {
                 // A result of an earlier ownership says nothing about this one.
                 if let Some(owned) = self.owned.get_mut(&entry.partition).filter(|it| it.epoch == entry.epoch) {
                     owned.decided(entry.next, entry.count);
@@ -151,7 +151,7 @@ impl<M> Core<M> {
                 continue;
             }
             if let Some(items) = self.lanes[id.0].take_redo() {
-                self.run(id, items, None, actions);
+                self.run(id, items, false, actions);
                 continue;
             }
             // Held messages and new ones in turn.
@@ -159,25 +159,26 @@ impl<M> Core<M> {
                 let items = self.gather(now, id);
                 if !items.is_empty() {
                     self.lanes[id.0].last_was_held = false;
-                    self.run(id, items, Some(false), actions);
+                    self.run(id, items, true, actions);
                     continue;
                 }
             }
             if self.known.ready {
                 let lane = &mut self.lanes[id.0];
                 lane.last_was_held = true;
-                let messages_max = lane.begin_held(self.known.signs());
-                actions.push(Action::RunHeld { lane: id, messages_max, dead_max: self.budget.available() });
+                let (messages_max, careful) = lane.begin_held(self.known.signs());
+                let dead_max = self.budget.available();
+                actions.push(Action::RunHeld { lane: id, messages_max, careful, dead_max });
             }
         }
     }
 
-    fn run(&mut self, id: LaneId, mut items: Vec<Item<M>>, suspect: Option<bool>, actions: &mut Vec<Action<M>>) {
+    fn run(&mut self, id: LaneId, mut items: Vec<Item<M>>, new: bool, actions: &mut Vec<Action<M>>) {
         for item in items.iter_mut().filter(|it| !it.partition.retry) {
             item.maybe_held = self.known.is_held(item.record.key);
         }
-        self.lanes[id.0].begin(&items, suspect);
-        actions.push(Action::Run { lane: id, items, dead_max: self.budget.available() });
+        let careful = self.lanes[id.0].begin(&items, new);
+        actions.push(Action::Run { lane: id, items, careful, dead_max: self.budget.available() });
     }
 
     /// New records for one executor, from its partitions in turn; either from source topics or from retry topics.

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::config::OnKeyReuse;
 use crate::core::hold::Rule;
 use crate::core::retry::{Decision, RetryPolicy, failing_for};
-use crate::core::{Item, Outcome};
+use crate::core::{Outcome, Timestamp};
 use crate::failure::{Failure, FailureClass};
 use crate::incoming::Incoming;
 use crate::kafka::Reader;
@@ -53,13 +53,14 @@ impl<H> Shared<H> {
     ///
     /// # Errors
     /// The refusal is no verdict, and then neither is its transaction.
-    pub(crate) fn decision_on(&self, item: &Item<Incoming>, failure: &Failure) -> Result<Decision, Failure> {
+    pub(crate) fn decision_on(&self, incoming: &Incoming, failure: &Failure) -> Result<Decision, Failure> {
         let Outcome::Failed(kind) = failure.class().outcome() else {
             return Err(Failure::new(FailureClass::Interrupted, failure.info().message));
         };
-        let age = failing_for(self.clock.now(), item.record.first_failed_at);
+        let first_failed_at = incoming.first_failed_at_ms().and_then(|it| u64::try_from(it).ok()).map(Timestamp);
+        let age = failing_for(self.clock.now(), first_failed_at);
         // Only spreads delays: the key is as good as any number.
-        let random = (item.record.message.key().as_u128() >> 32) as u64;
-        Ok(self.policy.decide(item.record.attempt, kind, age, random.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+        let random = (incoming.key().as_u128() >> 32) as u64;
+        Ok(self.policy.decide(incoming.attempt(), kind, age, random.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
     }
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use deadpool_postgres::ClientWrapper;
 
 use super::writing::{write, write_held};
-use super::{Executor, answered, disconnected, seal_and_commit};
-use crate::batch::{Batch, Ended, Fate, Settled, tally};
+use super::{Executor, How, answered, disconnected, seal_and_commit};
+use crate::batch::{Batch, Ended, Fate, tally};
 use crate::core::hold::Rule;
 use crate::core::retry::Decision;
 use crate::core::{Epoch, Findings, Item, Offset, Partition};
@@ -27,7 +27,7 @@ impl<H: Handler> Executor<H> {
         &mut self,
         batch: &Batch<'_>,
         refused: &BTreeMap<usize, Failure>,
-        dead_max: usize,
+        how: How,
     ) -> Result<(Vec<Fate>, Findings), Ended> {
         self.connect().await?;
         let shared = self.shared.clone();
@@ -42,28 +42,33 @@ impl<H: Handler> Executor<H> {
         } else {
             answered(deadline, hold::lock(client, shared.consumer_id, &keys)).await??
         };
-        settled.park(&held, if batch.retry { Rule::Never } else { shared.rule });
-        if settled.parked().next().is_some() {
-            answered(deadline, self.find_room(client, &settled)).await??;
-        }
-        let replies = self.handle(client, &settled.messages()).await?;
+        let rule = if batch.retry { Rule::Never } else { shared.rule };
+        settled.park(&held, rule);
+        let parked = settled.parked();
+        answered(deadline, self.find_room(client, &parked)).await??;
+        let replies = self.replies(client, &settled.messages(), how, rule).await?;
         let mut written = settled.answered(replies, &shared)?;
-        if dead_max < tally(&written.fates).dead {
+        if parked.len() < written.parked.len() {
+            answered(deadline, self.find_room(client, &written.parked)).await??;
+        }
+        if how.dead_max < tally(&written.fates).dead {
             return Err(Ended::OverBudget);
         }
         let ready = answered(deadline, write(client, &shared, batch, &mut written)).await??;
         answered(deadline, seal_and_commit(client)).await??;
         shared.held.fetch_add(written.parked.len() as u64, Ordering::Relaxed);
-        let rule = if batch.retry { Rule::Never } else { shared.rule };
         let findings = settled.findings(&written.fates, rule, ready);
         Ok((written.fates, findings))
     }
 
     /// Whether what must be parked may be: holds have a limit for each key and one for all.
-    async fn find_room(&self, client: &ClientWrapper, settled: &Settled<'_>) -> Result<(), Ended> {
+    async fn find_room(&self, client: &ClientWrapper, parked: &[&Item<Incoming>]) -> Result<(), Ended> {
+        if parked.is_empty() {
+            return Ok(());
+        }
         let shared = &self.shared;
         let mut waiting: HashMap<HoldKey<'_>, u64> = HashMap::new();
-        let parked: Vec<_> = settled.parked().filter_map(|it| Some((it, it.record.message.hold_key()?))).collect();
+        let parked: Vec<_> = parked.iter().filter_map(|it| Some((*it, it.record.message.hold_key()?))).collect();
         let keys: Vec<HoldKey<'_>> = parked.iter().map(|it| it.1).collect::<BTreeSet<_>>().into_iter().collect();
         let counts = hold::count(client, shared.consumer_id, &keys).await?;
         for (topic, key, count) in &counts {
@@ -89,7 +94,7 @@ impl<H: Handler> Executor<H> {
     pub(super) async fn transact_held(
         &mut self,
         messages_max: usize,
-        dead_max: usize,
+        how: How,
         refused: &mut Refusals,
         items: &mut Vec<Item<Incoming>>,
     ) -> Result<(Vec<Option<Fate>>, Findings), Ended> {
@@ -106,11 +111,11 @@ impl<H: Handler> Executor<H> {
         let last = taken.keys.len() < keys_max as usize && taken.messages.len() < messages_max;
         let batch = HeldBatch::of(taken, last, &shared)?;
         items.clone_from(&batch.items);
-        let replies = self.handle(client, &batch.messages(refused, &shared)?).await?;
+        let replies = self.replies(client, &batch.messages(refused, &shared)?, how, shared.rule).await?;
         let outcome = batch.answered(replies, refused, &shared)?;
         let fates: Vec<Fate> = outcome.fates.iter().copied().flatten().collect();
         let findings = Findings { ready: Some(!batch.last), ..tally(&fates) };
-        if dead_max < findings.dead {
+        if how.dead_max < findings.dead {
             return Err(Ended::OverBudget);
         }
         answered(deadline, write_held(client, &shared, &batch, &outcome)).await??;

@@ -22,7 +22,8 @@ pub(super) async fn write<H>(
     let consumer_id = shared.consumer_id;
     store_results(client, consumer_id, &written.results).await?;
     if !written.parked.is_empty() {
-        hold::park(client, consumer_id, &written.parked).await?;
+        let parked: Vec<_> = written.parked.iter().map(|it| &it.record.message).collect();
+        hold::park(client, consumer_id, &parked).await?;
     }
     if !written.failed.is_empty() {
         let from = if batch.retry { From::Retry } else { From::Source };

@@ -162,12 +162,17 @@ impl ClientContext for Context {
                 if 0 <= it.ls_offset {
                     told.ends.push((partition, it.ls_offset));
                 }
+                // What is left may be markers of transactions: no records, but passed by when they are fetched.
+                let unfetched = 0 <= it.next_offset && it.next_offset < it.ls_offset;
+                if 0 < it.fetchq_cnt || unfetched {
+                    told.backlog.push(partition);
+                }
                 if 0 <= it.committed_offset {
                     told.committed.push((partition, it.committed_offset));
                 }
             }
         }
-        self.tell(Polled::Statistics(told));
+        self.tell(Polled::Statistics(self.role, told));
     }
 }
 

@@ -1,26 +1,36 @@
 //! The database of the simulated world: inbox, holds, what waits behind them, and the transactions over them. Each call
 //! is one transaction: all of it or nothing.
 
+mod decision;
+mod held;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use sekali_consumer::core::hold::{self, Answered, Standing};
 use sekali_consumer::core::retry::{Decision, FailureKind, failing_for};
 use sekali_consumer::core::verdict::{Arrival, Asking, Row, arrival};
-use sekali_consumer::core::{Epoch, Findings, Item, KeyId, Outcome, Record};
+use sekali_consumer::core::{Findings, Item, KeyId, Offset, Outcome, Partition};
 use sekali_schemas::inbox::State;
 
-use super::Random;
-use super::world::{Id, Logged, World, partition};
+use super::choice::{Fault, Random};
+use super::world::{Id, Logged, World};
+
+/// How messages are to be run.
+#[derive(Debug, Clone, Copy, Hash)]
+pub(crate) struct How {
+    pub(crate) careful: bool,
+    pub(crate) dead_max: usize,
+}
 
 /// A key that waits behind its head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Hold {
     pub(crate) head: Id,
     pub(crate) ready: bool,
 }
 
 /// The tables.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct Tables {
     pub(crate) inbox: BTreeMap<Id, Row>,
     pub(crate) holds: BTreeMap<usize, Hold>,
@@ -44,19 +54,14 @@ pub(crate) fn key_id(key: usize) -> KeyId {
 
 impl World {
     /// A transaction over records of source or retry topics.
-    pub(crate) fn transact(
-        &mut self,
-        random: &mut Random,
-        items: &[Item<Logged>],
-        dead_max: usize,
-    ) -> (Outcome, Findings) {
-        if self.interrupts(random, 10) {
+    pub(crate) fn transact(&mut self, random: &mut Random, items: &[Item<Logged>], how: How) -> (Outcome, Findings) {
+        if self.strikes(random, Fault::Interruption, 10) {
             return (Outcome::Interrupted, Findings::default());
         }
         let saved = self.tables.clone();
         let mut refused = BTreeMap::new();
         loop {
-            match self.try_batch(random, items, &mut refused, dead_max) {
+            match self.try_batch(random, items, &mut refused, how) {
                 Ok((effects, findings)) => {
                     self.commit_effects(&effects);
                     return (Outcome::Decided, findings);
@@ -70,19 +75,13 @@ impl World {
         }
     }
 
-    fn interrupts(&mut self, random: &mut Random, one_in: usize) -> bool {
-        let interrupted = self.faulty && random.one_in(one_in);
-        self.stats.faults += u64::from(interrupted);
-        interrupted
-    }
-
     /// `Err(None)` runs again with what is known then.
     fn try_batch(
         &mut self,
         random: &mut Random,
         items: &[Item<Logged>],
         refused: &mut BTreeMap<usize, Decision>,
-        dead_max: usize,
+        how: How,
     ) -> Result<(Effects, Findings), Option<(Outcome, Findings)>> {
         let retry = items[0].partition.retry;
         let rule = if retry { hold::Rule::Never } else { self.rule };
@@ -97,10 +96,9 @@ impl World {
             return Err(Some((Outcome::Full, Findings { full, ..Findings::default() })));
         }
         let mut answers = Vec::new();
-        for (place, item) in items.iter().enumerate() {
-            if standings[place].1 == Standing::Runs && !parked[place] {
-                answers.push((place, self.answer(random, item)?));
-            }
+        for place in (0..items.len()).filter(|it| standings[*it].1 == Standing::Runs && !parked[*it]) {
+            let answer = self.answer(random, &items[place], how);
+            answers.push((place, answer.map_err(|it| Some((Outcome::Failed(it), Findings::default())))?));
         }
         let answered = |(place, decision): &(usize, Option<Decision>)| {
             let answered = decision.map_or(Answered::Applied, |it| Answered::Refused { holds: rule.holds(it) });
@@ -122,26 +120,24 @@ impl World {
         }
         effects.decided.extend(refused.iter().map(|(place, decision)| (items[*place].record.message, *decision)));
         let dead = effects.decided.iter().filter(|it| matches!(it.1, Decision::Dead(_))).count();
-        if dead_max < dead {
+        if how.dead_max < dead {
             return Err(Some((Outcome::Interrupted, Findings { over_budget: true, ..Findings::default() })));
         }
         let ready = self.write_batch(items, retry, &effects, &to_park);
-        let mut findings = Findings { processed: effects.applied.len(), dead, ready, ..Findings::default() };
-        if !retry {
-            for (place, item) in items.iter().enumerate() {
-                let (key, id) = (item.record.message.key, item.record.message.id);
-                let refused = effects.decided.iter().any(|(it, decision)| it.id == id && rule.holds(*decision));
-                let holds = match asked.contains(&key) {
-                    _ if to_park.contains(&place) || refused => true,
-                    true => found.contains(&key),
-                    false => pending.contains(&key),
-                };
-                if holds {
-                    findings.held.push(key_id(key));
-                } else if asked.contains(&key) {
-                    findings.stale = true;
-                }
+        let (processed, failed) = (effects.applied.len(), effects.decided.len());
+        let mut findings = Findings { processed, dead, failed, ready, ..Findings::default() };
+        for (place, item) in items.iter().enumerate().filter(|_| !retry) {
+            let (key, id) = (item.record.message.key, item.record.message.id);
+            let refused = effects.decided.iter().any(|(it, decision)| it.id == id && rule.holds(*decision));
+            let holds = match asked.contains(&key) {
+                _ if to_park.contains(&place) || refused => true,
+                true => found.contains(&key),
+                false => pending.contains(&key),
+            };
+            if holds {
+                findings.held.push(key_id(key));
             }
+            findings.stale |= !holds && asked.contains(&key);
         }
         Ok((effects, findings))
     }
@@ -198,9 +194,9 @@ impl World {
         (standings, asked, pending)
     }
 
-    fn full(&self, items: &[Item<Logged>], parked: &[bool]) -> Vec<(sekali_consumer::core::Partition, i64)> {
+    fn full(&self, items: &[Item<Logged>], parked: &[bool]) -> Vec<(Partition, Offset)> {
         let mut waiting: BTreeMap<usize, usize> = BTreeMap::new();
-        let mut full: Vec<(sekali_consumer::core::Partition, i64)> = Vec::new();
+        let mut full: Vec<(Partition, Offset)> = Vec::new();
         for (item, _) in items.iter().zip(parked).filter(|(_, parked)| **parked) {
             let key = item.record.message.key;
             let count = waiting.entry(key).or_insert_with(|| self.tables.held.get(&key).map_or(0, Vec::len));
@@ -216,17 +212,13 @@ impl World {
     }
 
     /// The handler's answer: applied, refused inside the batch, or a failure of the whole batch.
-    #[allow(clippy::type_complexity)]
-    fn answer(
-        &mut self,
-        random: &mut Random,
-        item: &Item<Logged>,
-    ) -> Result<Option<Decision>, Option<(Outcome, Findings)>> {
+    fn answer(&mut self, random: &mut Random, item: &Item<Logged>, how: How) -> Result<Option<Decision>, FailureKind> {
         let logged = item.record.message;
         match self.handle(&logged) {
             Ok(()) => Ok(None),
-            Err((kind, true)) => Ok(Some(self.decision_on(random, &logged, kind))),
-            Err((kind, false)) => Err(Some((Outcome::Failed(kind), Findings::default()))),
+            // Under a savepoint of its own a failure is as good as a refusal.
+            Err((kind, rejects)) if rejects || how.careful => Ok(Some(self.decision_on(random, &logged, kind))),
+            Err((kind, _)) => Err(kind),
         }
     }
 
@@ -262,187 +254,12 @@ impl World {
         }
         let refused = effects.decided.iter().filter(|it| !self.rule.holds(it.1)).map(|it| it.0);
         let heads: Vec<Logged> = effects.applied.iter().copied().chain(refused).collect();
-        let waits = heads.iter().fold(false, |waits, it| self.head_decided(it) || waits);
-        waits.then_some(true)
-    }
-
-    /// Whether something waits behind it.
-    fn head_decided(&mut self, logged: &Logged) -> bool {
-        let Some(hold) = self.tables.holds.get_mut(&logged.key).filter(|it| it.head == logged.id) else { return false };
-        hold.ready = true;
-        !self.delete_empty(logged.key)
-    }
-
-    fn delete_empty(&mut self, key: usize) -> bool {
-        let empty = self.tables.held.get(&key).is_none_or(Vec::is_empty);
-        let gone = empty && self.tables.holds.get(&key).is_some_and(|it| it.ready);
-        if gone {
-            self.tables.holds.remove(&key);
-        }
-        gone
+        let waiting = heads.iter().filter(|it| self.head_decided(it)).count();
+        (0 < waiting).then_some(true)
     }
 
     fn set_row(&mut self, logged: &Logged, state: State, attempt: u32) {
         self.tables.inbox.insert(logged.id, Row { state, attempt, fingerprint: logged.fingerprint });
-    }
-
-    /// The decision on a message that failed alone, guarded by the inbox as the adapter guards it.
-    pub(crate) fn decide(
-        &mut self,
-        random: &mut Random,
-        item: &Item<Logged>,
-        decision: Decision,
-    ) -> (Outcome, Findings) {
-        if self.interrupts(random, 8) {
-            return (Outcome::Interrupted, Findings::default());
-        }
-        let logged = item.record.message;
-        let row = self.tables.inbox.get(&logged.id);
-        let held = item.epoch == Epoch::HELD;
-        let ours = match row {
-            _ if held => row.is_some_and(|it| it.state == State::Held),
-            None => !item.partition.retry,
-            Some(row) => item.partition.retry && row.state == State::Retrying && row.attempt == logged.attempt,
-        };
-        let holds = self.rule.holds(decision);
-        let mut findings = Findings::default();
-        if ours {
-            self.write_decision(&logged, decision);
-            if held {
-                self.forget_held(&logged);
-                if holds {
-                    self.tables.holds.insert(logged.key, Hold { head: logged.id, ready: false });
-                } else {
-                    self.delete_empty(logged.key);
-                }
-            } else if item.partition.retry {
-                findings.ready = (!holds && self.head_decided(&logged)).then_some(true);
-            } else if holds {
-                self.tables.holds.entry(logged.key).or_insert(Hold { head: logged.id, ready: false });
-            }
-            findings.dead = usize::from(matches!(decision, Decision::Dead(_)));
-            self.commit_effects(&Effects { applied: Vec::new(), decided: vec![(logged, decision)] });
-        }
-        if !item.partition.retry && (!ours || holds) {
-            findings.held.push(key_id(logged.key));
-        }
-        (Outcome::Decided, findings)
-    }
-
-    fn forget_held(&mut self, logged: &Logged) {
-        let waiting = self.tables.held.entry(logged.key).or_default();
-        if waiting.first().is_none_or(|it| it.id != logged.id) {
-            let what = format!("message {} left the held ones of its key before its turn", logged.id);
-            self.violation.get_or_insert(what);
-        }
-        waiting.retain(|it| it.id != logged.id);
-    }
-
-    /// Messages that were held behind heads that are decided. They come back when they fail.
-    pub(crate) fn run_held(
-        &mut self,
-        random: &mut Random,
-        max: usize,
-        dead_max: usize,
-    ) -> (Outcome, Findings, Vec<Item<Logged>>) {
-        let mut items = Vec::new();
-        if self.interrupts(random, 10) {
-            return (Outcome::Interrupted, Findings::default(), items);
-        }
-        let keys: Vec<usize> =
-            self.tables.holds.iter().filter(|(_, it)| it.ready).map(|(it, _)| *it).take(max).collect();
-        for key in &keys {
-            let waiting = self.tables.held.get(key).map_or(&[][..], Vec::as_slice);
-            items.extend(waiting.iter().take(max - items.len()).map(held_item));
-        }
-        let last = keys.len() < max && items.len() < max;
-        let mut refused: BTreeMap<Id, Decision> = BTreeMap::new();
-        let (effects, behind_of) = loop {
-            let standing = |it: &Item<Logged>| {
-                let standing = match refused.get(&it.record.message.id) {
-                    None => Standing::Runs,
-                    Some(decision) if self.rule.holds(*decision) => Standing::Holds,
-                    Some(_) => Standing::Passes,
-                };
-                (Some(it.record.message.key), standing)
-            };
-            let parked = hold::parked(items.iter().map(standing), &BTreeSet::new());
-            let mut answers = Vec::new();
-            for (item, parked) in items.iter().zip(parked) {
-                if !parked && !refused.contains_key(&item.record.message.id) {
-                    match self.answer(random, item) {
-                        Ok(answer) => answers.push((item.record.message, answer)),
-                        Err(Some((outcome, findings))) => return (outcome, findings, items),
-                        Err(None) => {}
-                    }
-                }
-            }
-            let answered = |(logged, decision): &(Logged, Option<Decision>)| {
-                let answered =
-                    decision.map_or(Answered::Applied, |it| Answered::Refused { holds: self.rule.holds(it) });
-                (Some(logged.key), answered)
-            };
-            match hold::parked_after(answers.iter().map(answered)) {
-                Ok(behind) => break (answers, behind),
-                Err(overtaken) => {
-                    refused.extend(overtaken.heads.iter().filter_map(|it| Some((answers[*it].0.id, answers[*it].1?))));
-                }
-            }
-        };
-        let mut told = Effects::default();
-        for item in items.iter().map(|it| it.record.message) {
-            let answer = effects.iter().zip(&behind_of).find(|(it, _)| it.0.id == item.id);
-            match (refused.get(&item.id), answer) {
-                (Some(decision), _) => told.decided.push((item, *decision)),
-                (None, Some(((_, None), _))) => told.applied.push(item),
-                (None, Some(((_, Some(decision)), false))) => told.decided.push((item, *decision)),
-                (None, Some((_, true)) | None) => {}
-            }
-        }
-        let dead = told.decided.iter().filter(|it| matches!(it.1, Decision::Dead(_))).count();
-        if dead_max < dead {
-            let findings = Findings { over_budget: true, ..Findings::default() };
-            return (Outcome::Interrupted, findings, Vec::new());
-        }
-        self.write_held(&keys, &told);
-        let findings = Findings { processed: told.applied.len(), dead, ready: Some(!last), ..Findings::default() };
-        self.commit_effects(&told);
-        (Outcome::Decided, findings, Vec::new())
-    }
-
-    fn write_held(&mut self, keys: &[usize], told: &Effects) {
-        // In the order of parking: the oracle sees who leaves before its turn.
-        let mut leaving: Vec<Logged> = told.applied.iter().copied().chain(told.decided.iter().map(|it| it.0)).collect();
-        let position = |tables: &Tables, it: &Logged| {
-            tables.held.get(&it.key).and_then(|held| held.iter().position(|held| held.id == it.id))
-        };
-        leaving.sort_by_key(|it| position(&self.tables, it));
-        leaving.iter().for_each(|it| self.forget_held(it));
-        for logged in &told.applied {
-            self.set_row(logged, State::Processed, 1);
-        }
-        for (logged, decision) in &told.decided {
-            self.write_decision(logged, *decision);
-            if self.rule.holds(*decision) {
-                self.tables.holds.insert(logged.key, Hold { head: logged.id, ready: false });
-            }
-        }
-        for key in keys {
-            self.delete_empty(*key);
-        }
-    }
-
-    fn write_decision(&mut self, logged: &Logged, decision: Decision) {
-        let first_failed_at = Some(logged.first_failed_at.unwrap_or(self.now));
-        let (state, attempt, record) = match decision {
-            Decision::Retry { attempt, tier, delay } => {
-                let record = Logged { attempt, due_at: Some(self.now.after(delay)), first_failed_at, ..*logged };
-                (State::Retrying, attempt, (Some(tier), record))
-            }
-            Decision::Dead(_) => (State::Dead, logged.attempt, (None, *logged)),
-        };
-        self.set_row(logged, state, attempt);
-        self.tables.outbox.push(record);
     }
 
     fn commit_effects(&mut self, effects: &Effects) {
@@ -452,40 +269,5 @@ impl World {
         for (logged, decision) in &effects.decided {
             self.note(logged, *decision);
         }
-    }
-
-    /// An operator closes a dead letter, or sends it through the first retry topic once more: one transaction.
-    pub(crate) fn operate(&mut self, id: Id, replay: bool) {
-        let Some(row) = self.tables.inbox.get(&id).copied().filter(|it| it.state == State::Dead) else { return };
-        let Some(logged) = self.dead_record(id) else { return };
-        if replay {
-            let attempt = row.attempt + 1;
-            self.set_row(&logged, State::Retrying, attempt);
-            let record = Logged { attempt, due_at: Some(self.now), ..logged };
-            self.tables.outbox.push((Some(0), record));
-            self.replayed(id);
-        } else {
-            self.set_row(&logged, State::Discarded, row.attempt);
-            self.discarded(id);
-            self.head_decided(&logged);
-        }
-    }
-}
-
-fn held_item(logged: &Logged) -> Item<Logged> {
-    let record = Record {
-        offset: 0,
-        attempt: 1,
-        key: Some(key_id(logged.key)),
-        due_at: None,
-        first_failed_at: None,
-        produced_at: None,
-        message: *logged,
-    };
-    Item {
-        partition: partition(0, logged.key % super::world::PARTITIONS),
-        epoch: Epoch::HELD,
-        maybe_held: false,
-        record,
     }
 }

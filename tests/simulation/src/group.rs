@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use sekali_consumer::core::{Partition, Timestamp};
 
-use super::Random;
+use super::choice::{Fault, Random};
 use super::process::Process;
-use super::world::{World, partitions};
+use super::world::World;
 
-const PROCESSES: usize = 3;
-
+#[derive(Clone, Hash)]
 pub(crate) struct Group {
-    members: Vec<Process>,
+    pub(crate) members: Vec<Process>,
     /// The broker's view.
     owners: BTreeMap<Partition, usize>,
     /// Counts every change of ownership: the generation that a commit must carry.
@@ -23,11 +22,16 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    pub(crate) fn new(random: &mut Random, world: &mut World) -> Group {
-        let members = (0..PROCESSES).map(|_| Process::new(random, world)).collect();
+    /// `owner` says who gets what at first.
+    pub(crate) fn new(
+        random: &mut Random,
+        world: &mut World,
+        owner: impl Fn(&mut Random, Partition) -> usize,
+    ) -> Group {
+        let members = (0..world.shape.processes).map(|_| Process::new(world, random.next())).collect();
         let mut group = Group { members, owners: BTreeMap::new(), generation: 0, handing: None, zombies: Vec::new() };
-        for place in partitions() {
-            group.give(world, place, random.below(PROCESSES));
+        for place in world.places() {
+            group.give(world, place, owner(random, place));
         }
         group
     }
@@ -43,29 +47,26 @@ impl Group {
         self.members[to].assign(world, place, self.generation);
     }
 
+    /// One step of one member, of the relay, of an operator or of fate, as chance has it.
     pub(crate) fn step(&mut self, random: &mut Random, world: &mut World) {
         if world.faulty && random.one_in(12) {
             world.stats.faults += 1;
             self.fault(random, world);
         }
-        if !world.faulty
-            && let Some((place, member)) = self.zombies.pop()
-        {
-            self.members[member].lose(world, place);
+        if !world.faulty {
+            self.notice(world);
         }
-        let index = random.below(PROCESSES);
-        let owners = &self.owners;
-        let member = &mut self.members[index];
+        let index = random.below(self.members.len());
         let done = match random.below(8) {
-            0 | 1 => member.fetch(random, world),
-            2 => member.execute(random, world),
-            3 => member.report(world),
-            4 => member.deliver_commit(random, world, |it| owners.get(&it) == Some(&index)),
-            5 => member.read_holds(random, world),
+            0 | 1 => self.members[index].fetch(random, world),
+            2 => self.members[index].execute(random, world),
+            3 => self.members[index].report(world),
+            4 => self.deliver_commit(random, world, index),
+            5 => self.members[index].read_holds(random, world),
             6 => {
                 operate(random, world);
                 if random.one_in(10) {
-                    member.look_for_ready(world);
+                    self.members[index].look_for_ready(world);
                 }
                 false
             }
@@ -75,47 +76,80 @@ impl Group {
             }
         };
         if !done || random.one_in(8) {
-            world.now = Timestamp(world.now.0 + random.below(40) as u64);
+            let idle_max = world.shape.idle_max.as_millis() as usize;
+            world.now = Timestamp(world.now.0 + random.below(idle_max) as u64);
             // A runtime wakes up at the deadlines that the core names, and at no other time.
-            if member.next_deadline(Timestamp(0)).is_some_and(|it| it <= world.now) {
-                member.tick(world);
+            if self.members[index].overslept(world) {
+                self.members[index].tick(world);
             }
         }
         self.finish_hand_over(random, world);
-        self.replace_stopped(random, world);
+        self.replace_stopped(random, world, &anybody);
     }
 
     fn fault(&mut self, random: &mut Random, world: &mut World) {
         let places: Vec<Partition> = self.owners.keys().copied().collect();
         let place = places[random.below(places.len())];
-        let (from, to) = (self.owners[&place], random.below(PROCESSES));
-        let available = |it: &Group, index: usize| !it.members[index].stopping && !it.members[index].releasing;
+        let (from, to) = (self.owners[&place], random.below(self.members.len()));
         match random.below(6) {
-            // Moved with a hand-over.
-            0 | 1 if self.handing.is_none() && available(self, from) && !self.members[to].stopping => {
-                self.handing = Some((place, from, to));
-                self.members[from].revoke(world, place);
-            }
-            // Taken away from a member that does not notice.
-            2 if self.handing.is_none_or(|it| it.0 != place) && from != to && !self.members[to].stopping => {
-                self.zombies.push((place, from));
-                self.give(world, place, to);
-            }
-            // It notices.
-            3 => {
-                if let Some((place, member)) = self.zombies.pop() {
-                    self.members[member].lose(world, place);
-                }
-            }
-            4 => self.crash(random, world, from),
-            5 if available(self, from) && self.handing.is_none() => self.members[from].shut_down(world),
+            0 | 1 if self.may_hand_over(place, to) => self.hand_over(world, place, to),
+            2 if self.may_take(place, to) => self.take(world, place, to),
+            3 => self.notice(world),
+            4 => self.crash(random, world, from, &anybody),
+            5 if self.may_leave(from) => self.members[from].shut_down(world),
             _ => {}
         }
     }
 
+    fn is_available(&self, member: usize) -> bool {
+        !self.members[member].stopping && !self.members[member].releasing
+    }
+
+    pub(crate) fn may_hand_over(&self, place: Partition, to: usize) -> bool {
+        self.handing.is_none() && self.is_available(self.owners[&place]) && !self.members[to].stopping
+    }
+
+    /// Moves a partition, and lets its owner finish what is in hand.
+    pub(crate) fn hand_over(&mut self, world: &mut World, place: Partition, to: usize) {
+        let from = self.owners[&place];
+        self.handing = Some((place, from, to));
+        self.members[from].revoke(world, place);
+    }
+
+    pub(crate) fn may_take(&self, place: Partition, to: usize) -> bool {
+        self.handing.is_none_or(|it| it.0 != place) && self.owners[&place] != to && !self.members[to].stopping
+    }
+
+    /// Moves a partition without its owner's knowledge.
+    pub(crate) fn take(&mut self, world: &mut World, place: Partition, to: usize) {
+        self.zombies.push((place, self.owners[&place]));
+        self.give(world, place, to);
+    }
+
+    pub(crate) fn has_zombies(&self) -> bool {
+        !self.zombies.is_empty()
+    }
+
+    /// A member notices that a partition is no longer its own.
+    pub(crate) fn notice(&mut self, world: &mut World) {
+        if let Some((place, member)) = self.zombies.pop() {
+            self.members[member].lose(world, place);
+        }
+    }
+
+    pub(crate) fn may_leave(&self, member: usize) -> bool {
+        self.is_available(member) && self.handing.is_none()
+    }
+
     /// A process dies between two steps: whatever its transactions did stays done.
-    fn crash(&mut self, random: &mut Random, world: &mut World, index: usize) {
-        self.members[index] = Process::new(random, world);
+    pub(crate) fn crash(
+        &mut self,
+        random: &mut Random,
+        world: &mut World,
+        index: usize,
+        next_owner: &dyn Fn(&mut Random, usize) -> usize,
+    ) {
+        self.members[index] = Process::new(world, random.next());
         self.zombies.retain(|it| it.1 != index);
         if let Some((place, from, to)) = self.handing
             && (from == index || to == index)
@@ -128,16 +162,23 @@ impl Group {
             }
             self.owners.remove(&place);
         }
-        self.hand_out(random, world, index);
+        self.hand_out(random, world, index, next_owner);
     }
 
     /// Gives the partitions of a member that is gone, and those of nobody, to somebody.
-    fn hand_out(&mut self, random: &mut Random, world: &mut World, gone: usize) {
-        for place in partitions() {
+    fn hand_out(
+        &mut self,
+        random: &mut Random,
+        world: &mut World,
+        gone: usize,
+        next_owner: &dyn Fn(&mut Random, usize) -> usize,
+    ) {
+        let processes = self.members.len();
+        for place in world.places() {
             if self.owners.get(&place).is_none_or(|it| *it == gone) && self.handing.is_none_or(|it| it.0 != place) {
-                let mut to = random.below(PROCESSES);
+                let mut to = next_owner(random, processes);
                 while self.members[to].stopping {
-                    to = (to + 1) % PROCESSES;
+                    to = (to + 1) % processes;
                     if to == gone {
                         break;
                     }
@@ -147,10 +188,20 @@ impl Group {
         }
     }
 
-    fn finish_hand_over(&mut self, random: &mut Random, world: &mut World) {
+    pub(crate) fn deliver_commit(&mut self, random: &mut Random, world: &mut World, index: usize) -> bool {
+        let owners = &self.owners;
+        self.members[index].deliver_commit(random, world, |it| owners.get(&it) == Some(&index))
+    }
+
+    /// Whether the owner of a partition that is handed over has let go of it; `None` when nothing is handed over.
+    pub(crate) fn has_let_go(&self) -> Option<bool> {
+        self.handing.map(|(_, from, _)| self.members[from].released.is_some())
+    }
+
+    pub(crate) fn finish_hand_over(&mut self, random: &mut Random, world: &mut World) {
         let Some((place, from, to)) = self.handing else { return };
         let released = self.members[from].released.take();
-        let gives_up = released.is_none() && world.faulty && random.one_in(30);
+        let gives_up = released.is_none() && world.strikes(random, Fault::Impatience, 30);
         if released.is_none() && !gives_up {
             return;
         }
@@ -160,7 +211,7 @@ impl Group {
             self.members[from].lose(world, place);
             self.members[from].releasing = false;
         }
-        let lost = world.faulty && random.one_in(5);
+        let lost = world.strikes(random, Fault::LostCommit, 5);
         for (place, offset) in released.unwrap_or_default() {
             if !lost {
                 world.commit(place, offset);
@@ -169,22 +220,28 @@ impl Group {
         self.give(world, place, to);
     }
 
-    fn replace_stopped(&mut self, random: &mut Random, world: &mut World) {
-        for index in 0..PROCESSES {
+    /// Starts anew who has left.
+    pub(crate) fn replace_stopped(
+        &mut self,
+        random: &mut Random,
+        world: &mut World,
+        next_owner: &dyn Fn(&mut Random, usize) -> usize,
+    ) {
+        for index in 0..self.members.len() {
             let Some(positions) = self.members[index].stopped.take() else { continue };
-            let lost = world.faulty && random.one_in(5);
+            let lost = world.strikes(random, Fault::LostCommit, 5);
             for (place, offset) in positions {
                 if !lost && self.owners.get(&place) == Some(&index) {
                     world.commit(place, offset);
                 }
             }
-            self.crash(random, world, index);
+            self.crash(random, world, index, next_owner);
         }
     }
 
     /// Everything is decided, and Kafka knows it.
-    pub(crate) fn at_rest(&mut self, world: &World) -> bool {
-        let caught_up = partitions().all(|it| world.committed[&it] == world.end(it));
+    pub(crate) fn at_rest(&self, world: &World) -> bool {
+        let caught_up = world.committed.iter().all(|(it, committed)| *committed == world.end(*it));
         caught_up
             && world.tables.outbox.is_empty()
             && world.flows()
@@ -193,10 +250,10 @@ impl Group {
     }
 
     pub(crate) fn describe(&self, world: &World) -> String {
-        let behind: Vec<String> = partitions()
-            .filter(|it| world.committed[it] != world.end(*it))
+        let behind: Vec<String> = (world.places().iter())
+            .filter(|it| world.committed[it] != world.end(**it))
             .map(|it| {
-                format!("{it:?} at {} of {}, owner {:?}", world.committed[&it], world.end(it), self.owners.get(&it))
+                format!("{it:?} at {} of {}, owner {:?}", world.committed[it], world.end(*it), self.owners.get(it))
             })
             .collect();
         let members: Vec<String> = self.members.iter().map(Process::describe).collect();
@@ -206,6 +263,10 @@ impl Group {
             world.tables.holds
         )
     }
+}
+
+fn anybody(random: &mut Random, processes: usize) -> usize {
+    random.below(processes)
 }
 
 /// An operator takes up a dead letter, now and then.

@@ -5,36 +5,25 @@
 //! come late, lost offset commits, interrupted transactions, duplicate publishing by producers and by the relay,
 //! handlers that fail some attempts, all attempts, or for good, rejections inside a batch, clocks that jump ahead.
 
+mod choice;
 mod database;
+mod explore;
 mod group;
 mod oracle;
 mod process;
+mod shape;
+mod small;
 mod world;
 
 use std::fmt;
 
-use world::World;
+pub use explore::{Counterexample, Explored};
+pub use small::{SMALL_WORLDS, SmallWorld};
 
-/// A pseudo-random sequence (splitmix64).
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    pub(crate) fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-}
+use choice::Random;
+use group::Group;
+use shape::SEEDED;
+use world::{Producer, World};
 
 /// What one seed showed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,15 +64,19 @@ impl fmt::Display for Violation {
 /// Faults stop after this many steps; then everything must come to an end.
 const FAULTY_STEPS: u64 = 600;
 const STEPS_MAX: u64 = 60_000;
+/// Source records of one world.
+const MESSAGES: usize = 40;
 
 /// Runs one world to its end.
 ///
 /// # Errors
 /// The first promise that was broken.
 pub fn simulate(seed: u64) -> Result<Stats, Violation> {
-    let mut random = Random(seed);
-    let mut world = World::new(&mut random);
-    let mut group = group::Group::new(&mut random, &mut world);
+    let mut random = Random::Seed(seed);
+    let mut world = World::by_chance(&mut random, &SEEDED);
+    let mut producer = Producer::new();
+    (0..MESSAGES).for_each(|_| producer.produce(&mut random, &mut world));
+    let mut group = Group::new(&mut random, &mut world, |random, _| random.below(SEEDED.processes));
     let violated = |what: String| Violation { seed, what };
     for step in 0..STEPS_MAX {
         world.faulty = step < FAULTY_STEPS;

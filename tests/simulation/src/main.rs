@@ -6,6 +6,14 @@ use std::time::Instant;
 use sekali_simulation::{Stats, simulate};
 
 fn main() -> ExitCode {
+    for world in sekali_simulation::SMALL_WORLDS {
+        let started = Instant::now();
+        match world.explore() {
+            Ok(it) => println!("{}: {it:?} {:.1}", world.name, started.elapsed().as_secs_f64()),
+            Err(it) => println!("{it}"),
+        }
+    }
+
     let number = |name: &str| std::env::var(name).ok().and_then(|it| it.parse::<u64>().ok());
     let (first, seeds) = match number("SEED") {
         Some(seed) => (seed, 1),

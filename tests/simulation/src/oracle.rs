@@ -5,11 +5,17 @@ use sekali_consumer::core::retry::{Decision, FailureKind, Reason};
 use sekali_consumer::core::{Offset, Partition};
 use sekali_schemas::inbox::State;
 
-use super::world::{ATTEMPTS_MAX, Behaviour, Id, Logged, World};
+use super::world::{Account, Behaviour, Id, Logged, World};
 
 impl World {
+    /// # Panics
+    /// Nobody produced the message.
+    pub(crate) fn account(&mut self, id: Id) -> &mut Account {
+        self.accounts.get_mut(&id).expect("every message was produced by somebody")
+    }
+
     pub(crate) fn handle(&self, logged: &Logged) -> Result<(), (FailureKind, bool)> {
-        match self.behaviours[&logged.id] {
+        match self.accounts[&logged.id].behaviour {
             Behaviour::Good => Ok(()),
             Behaviour::FailsTimes(times, _) if times < logged.attempt => Ok(()),
             Behaviour::FailsTimes(_, rejects) => Err((FailureKind::Transient, rejects)),
@@ -24,14 +30,16 @@ impl World {
             return;
         };
         self.stats.dead += 1;
-        *self.dead_letters.entry(logged.id).or_default() += 1;
-        self.dead_records.insert(logged.id, *logged);
-        let expected = match self.behaviours[&logged.id] {
+        let attempts_max = self.shape.attempts_max;
+        let account = self.account(logged.id);
+        account.dead_letters += 1;
+        account.dead_record = Some(*logged);
+        let expected = match account.behaviour {
             Behaviour::Poison(_) => Reason::Permanent,
             Behaviour::FailsTimes(..) | Behaviour::Good => Reason::Exhausted,
         };
-        let too_early = reason == Reason::Exhausted && logged.attempt < ATTEMPTS_MAX;
-        let too_late = ATTEMPTS_MAX < logged.attempt && !self.replays.contains_key(&logged.id);
+        let too_early = reason == Reason::Exhausted && logged.attempt < attempts_max;
+        let too_late = attempts_max < logged.attempt && account.replays == 0;
         if reason != expected || too_early || too_late {
             self.violated(format!("message {} died of {reason:?} on attempt {}", logged.id, logged.attempt));
         }
@@ -39,18 +47,17 @@ impl World {
 
     /// A message took effect; nothing of its key that comes before may still be waiting for its turn.
     pub(crate) fn apply(&mut self, logged: &Logged) {
-        let effects = self.ledger.entry(logged.id).or_default();
-        effects.push(logged.attempt);
-        if 1 < effects.len() {
+        let account = self.account(logged.id);
+        account.applied.push(logged.attempt);
+        let (effects, replayed) = (account.applied.len(), 0 < account.replays);
+        if 1 < effects {
             self.violated(format!("message {} took effect again", logged.id));
         }
-        let moved_on = self.rule == Rule::ByKey(AfterDeadLetter::Continue) && self.replays.contains_key(&logged.id);
+        let moved_on = self.rule == Rule::ByKey(AfterDeadLetter::Continue) && replayed;
         if moved_on || (self.rule == Rule::Never && logged.attempt != 1) {
             return;
         }
-        let order = self.order.entry(logged.key).or_default();
-        let last = order.last().copied();
-        order.push(logged.sequence);
+        let last = self.order.insert(logged.key, logged.sequence);
         if last.is_some_and(|it| logged.sequence <= it) {
             self.violated(format!("key {}: effect {} came after {last:?}", logged.key, logged.sequence));
         }
@@ -69,14 +76,16 @@ impl World {
         match self.tables.inbox.get(&id).map(|it| it.state) {
             Some(State::Processed | State::Discarded) => true,
             Some(State::Dead) => goes_on,
-            Some(State::Retrying) => goes_on && self.replays.contains_key(&id),
+            Some(State::Retrying) => goes_on && 0 < self.accounts[&id].replays,
             _ => false,
         }
     }
 
     /// Kafka accepts a commit; the rule that everything rests on is checked here.
     pub(crate) fn commit(&mut self, place: Partition, offset: Offset) {
-        for logged in &self.logs[&place][..offset as usize] {
+        // What an earlier commit passed stays decided.
+        let from = self.committed[&place].min(offset);
+        for logged in &self.logs[&place][from as usize..offset as usize] {
             let decided = match self.tables.inbox.get(&logged.id) {
                 None => false,
                 Some(row) if place.retry => !(row.state == State::Retrying && row.attempt == logged.attempt),
@@ -96,22 +105,19 @@ impl World {
         }
     }
 
-    pub(crate) fn dead_record(&self, id: Id) -> Option<Logged> {
-        self.dead_records.get(&id).copied()
-    }
-
     /// An operator sent a dead letter through the retry topics once more, perhaps after the cause was removed.
     pub(crate) fn replayed(&mut self, id: Id) {
-        *self.replays.entry(id).or_default() += 1;
         self.stats.replays += 1;
+        let account = self.account(id);
+        account.replays += 1;
         if id.is_multiple_of(2) {
-            self.behaviours.insert(id, Behaviour::Good);
+            account.behaviour = Behaviour::Good;
         }
     }
 
     pub(crate) fn discarded(&mut self, id: Id) {
         self.stats.discarded += 1;
-        self.closed.insert(id);
+        self.account(id).closed = true;
     }
 
     /// Nothing waits for an operator any more: no key is held.
@@ -135,42 +141,42 @@ impl World {
     }
 
     pub(crate) fn may_replay(&self, id: Id) -> bool {
-        !self.replays.contains_key(&id)
+        self.accounts[&id].replays == 0
     }
 
     /// The promises, once nothing is left to do.
     pub(crate) fn check_end(&self) -> Result<(), String> {
-        if let Some((key, held)) = self.tables.held.iter().find(|(_, held)| !held.is_empty()) {
+        if let Some((key, held)) = self.tables.held.first_key_value() {
             return Err(format!("{} messages of key {key} wait behind nothing", held.len()));
         }
-        for (id, behaviour) in &self.behaviours {
-            let applied = self.ledger.get(id).map_or(&[][..], Vec::as_slice);
-            let dead = self.dead_letters.get(id).copied().unwrap_or_default();
-            let published = self.dlq.get(id).copied().unwrap_or_default();
-            let replays = self.replays.get(id).copied().unwrap_or_default();
-            let state = self.tables.inbox.get(id).map(|it| it.state);
-            let what = format!("message {id} ({behaviour:?}, {state:?}, replayed {replays} times)");
-            let processed = state == Some(State::Processed);
-            let deaths = replays + u32::from(!processed);
-            if applied.len() != usize::from(processed) {
-                return Err(format!("{what} took effect on attempts {applied:?}"));
-            }
-            let closed = if self.closed.contains(id) { State::Discarded } else { State::Dead };
-            if !processed && state != Some(closed) {
-                return Err(format!("{what} is not decided"));
-            }
-            if dead != deaths || published < deaths {
-                return Err(format!("{what}: {dead} dead letters, {published} on the DLQ topic"));
-            }
-            if replays == 0 {
-                let expected = match *behaviour {
-                    Behaviour::Good => Some(1),
-                    Behaviour::FailsTimes(times, _) if times < ATTEMPTS_MAX => Some(times + 1),
-                    Behaviour::FailsTimes(..) | Behaviour::Poison(_) => None,
-                };
-                if applied.first().copied() != expected {
-                    return Err(format!("{what} took effect on attempts {applied:?}, not {expected:?}"));
-                }
+        self.accounts.iter().try_for_each(|(id, account)| self.check_message(*id, account))
+    }
+
+    /// The promises to one message, once nothing of it is on its way.
+    fn check_message(&self, id: Id, account: &Account) -> Result<(), String> {
+        let Account { behaviour, ref applied, dead_letters: dead, published, replays, .. } = *account;
+        let state = self.tables.inbox.get(&id).map(|it| it.state);
+        let what = format!("message {id} ({behaviour:?}, {state:?}, replayed {replays} times)");
+        let processed = state == Some(State::Processed);
+        let deaths = replays + u32::from(!processed);
+        if applied.len() != usize::from(processed) {
+            return Err(format!("{what} took effect on attempts {applied:?}"));
+        }
+        let closed = if account.closed { State::Discarded } else { State::Dead };
+        if !processed && state != Some(closed) {
+            return Err(format!("{what} is not decided"));
+        }
+        if dead != deaths || published < deaths {
+            return Err(format!("{what}: {dead} dead letters, {published} on the DLQ topic"));
+        }
+        if replays == 0 {
+            let expected = match behaviour {
+                Behaviour::Good => Some(1),
+                Behaviour::FailsTimes(times, _) if times < self.shape.attempts_max => Some(times + 1),
+                Behaviour::FailsTimes(..) | Behaviour::Poison(_) => None,
+            };
+            if applied.first().copied() != expected {
+                return Err(format!("{what} took effect on attempts {applied:?}, not {expected:?}"));
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! One consumer process: the core, its executors, and its view of the assignment.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
+use std::hash::{Hash, Hasher};
 
 use sekali_consumer::core::hold::Rule;
 use sekali_consumer::core::retry::Decision;
@@ -9,21 +9,20 @@ use sekali_consumer::core::{
     Action, Core, Event, Findings, Item, KeyId, LaneId, Limits, Offset, Order, Outcome, Partition, Timestamp,
 };
 
-use super::Random;
-use super::database::key_id;
+use super::choice::{Fault, Random};
+use super::database::{How, key_id};
+use super::shape::{LANES_MAX, Shape};
 use super::world::{Logged, World};
 
-pub(crate) const LANES: usize = 2;
-pub(crate) const BATCH_MAX: usize = 8;
-pub(crate) const BUFFERED_MAX: usize = 24;
-
+#[derive(Clone, Hash)]
 enum Work {
-    Run(Vec<Item<Logged>>, usize),
-    RunHeld(usize, usize),
+    Run(Vec<Item<Logged>>, How),
+    RunHeld(usize, How),
     Decide(Item<Logged>, Decision),
 }
 
 /// An answer to a read of the holds: as of then, not of now.
+#[derive(Clone, Hash)]
 struct HoldsAnswer {
     read: u64,
     held: Vec<KeyId>,
@@ -31,6 +30,7 @@ struct HoldsAnswer {
 }
 
 /// What an executor will report; the transaction has already ended.
+#[derive(Clone, Hash)]
 struct Report {
     lane: LaneId,
     outcome: Outcome,
@@ -38,7 +38,9 @@ struct Report {
     findings: Findings,
 }
 
+#[derive(Clone)]
 pub(crate) struct Process {
+    shape: &'static Shape,
     core: Core<Logged>,
     /// Next offset to fetch of each partition that it believes to own.
     pub(crate) fetching: BTreeMap<Partition, Offset>,
@@ -69,36 +71,40 @@ pub(crate) struct Process {
     /// Until when a graceful end may wait for work in hand.
     drain_until: Timestamp,
     /// From when each executor may work again after an interruption.
-    rests_until: [Timestamp; LANES],
+    rests_until: [Timestamp; LANES_MAX],
     /// Changes of the assignment: so far, and when each executor's batch began. What was interrupted may not be ours any
     /// more, and then there is nothing to wait for.
     changes: u64,
-    changes_at_start: [u64; LANES],
+    changes_at_start: [u64; LANES_MAX],
     /// Partitions of each executor's batch.
-    in_batch: [Vec<Partition>; LANES],
+    in_batch: [Vec<Partition>; LANES_MAX],
 }
 
-const INTERRUPTED_DELAY: Duration = Duration::from_millis(10);
-const DEAD_LETTER_REFILL: Duration = Duration::from_millis(200);
-const DRAIN: Duration = Duration::from_millis(500);
+/// What can differ between two states of a process in one world whose time stands still.
+impl Hash for Process {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (&self.core, &self.fetching, &self.generations, &self.paused).hash(hasher);
+        (&self.work, &self.reports, &self.reads, &self.answers, &self.commits).hash(hasher);
+        (&self.released, &self.stopped, self.stopping, self.releasing, self.revoked).hash(hasher);
+        let changes = self.changes_at_start.map(|it| self.changes.saturating_sub(it));
+        (&self.in_batch, changes).hash(hasher);
+        if self.dead_letters_ahead_max.is_some() {
+            (self.processed, self.dead).hash(hasher);
+        }
+    }
+}
 
 impl Process {
-    pub(crate) fn new(random: &mut Random, world: &World) -> Process {
+    /// `seed` is that of the core.
+    pub(crate) fn new(world: &World, seed: u64) -> Process {
         let limits = Limits {
-            lanes: LANES,
-            batch_max: BATCH_MAX,
-            buffered_max: BUFFERED_MAX,
-            commit_interval: Duration::from_millis(100),
-            interrupted_delay: INTERRUPTED_DELAY,
-            interrupted_delay_max: Duration::from_millis(80),
             order: if world.rule == Rule::Never { Order::None } else { Order::Key },
-            full_delay: Duration::from_millis(30),
-            holds_interval: Duration::from_millis(400),
             dead_letters_ahead_max: world.dead_letters_ahead_max,
-            dead_letter_refill: DEAD_LETTER_REFILL,
+            ..world.shape.limits.clone()
         };
         Process {
-            core: Core::new(world.policy.clone(), limits, random.next()),
+            shape: world.shape,
+            core: Core::new(world.policy.clone(), limits, seed),
             fetching: BTreeMap::new(),
             generations: BTreeMap::new(),
             paused: BTreeSet::new(),
@@ -118,10 +124,10 @@ impl Process {
             releasing: false,
             revoked: None,
             drain_until: Timestamp::default(),
-            rests_until: [Timestamp::default(); LANES],
+            rests_until: [Timestamp::default(); LANES_MAX],
             changes: 0,
-            changes_at_start: [0; LANES],
-            in_batch: [const { Vec::new() }; LANES],
+            changes_at_start: [0; LANES_MAX],
+            in_batch: [const { Vec::new() }; LANES_MAX],
         }
     }
 
@@ -153,34 +159,45 @@ impl Process {
 
     pub(crate) fn shut_down(&mut self, world: &mut World) {
         self.stopping = true;
-        self.drain_until = world.now.after(DRAIN);
-        self.apply(world, Event::Shutdown { drain: DRAIN });
+        self.drain_until = world.now.after(self.shape.drain);
+        self.apply(world, Event::Shutdown { drain: self.shape.drain });
     }
 
     pub(crate) fn tick(&mut self, world: &mut World) {
         self.apply(world, Event::Tick);
     }
 
+    /// Partitions of which there is something to fetch.
+    pub(crate) fn open(&self, world: &World) -> Vec<Partition> {
+        let open = |(it, from): &(&Partition, &Offset)| !self.paused.contains(it) && **from < world.end(**it);
+        if self.releasing { Vec::new() } else { self.fetching.iter().filter(open).map(|(it, _)| *it).collect() }
+    }
+
     /// Fetches a few records of one partition; false when there is nothing to fetch.
     pub(crate) fn fetch(&mut self, random: &mut Random, world: &mut World) -> bool {
-        let open: Vec<Partition> = self
-            .fetching
-            .iter()
-            .filter(|(it, from)| !self.paused.contains(it) && **from < world.end(**it))
-            .map(|(&it, _)| it)
-            .collect();
-        if open.is_empty() || self.releasing {
+        let open = self.open(world);
+        if open.is_empty() {
             return false;
         }
         let place = open[random.below(open.len())];
+        let max = 1 + random.below(self.shape.fetch_max);
+        self.fetch_from(random, world, place, max);
+        true
+    }
+
+    pub(crate) fn fetch_from(&mut self, random: &mut Random, world: &mut World, place: Partition, max: usize) {
         let from = self.fetching[&place];
-        let records = world.read(place, from, 1 + random.below(6));
+        let records = world.read(place, from, max);
         // Now and then a client hands out a record again after a pause.
         let next = from + records.len() as Offset;
-        let back = if world.faulty && random.one_in(10) { random.below(3) as Offset } else { 0 };
+        let back = if world.strikes(random, Fault::ReadTwice, 10) { random.below(3) as Offset } else { 0 };
         self.fetching.insert(place, (next - back).max(0));
         self.apply(world, Event::Received(place, records));
-        true
+    }
+
+    /// How much of a partition is not fetched.
+    pub(crate) fn unfetched(&self, world: &World, place: Partition) -> usize {
+        (world.end(place) - self.fetching[&place]) as usize
     }
 
     /// Ends one transaction of an executor; its report comes later.
@@ -188,13 +205,13 @@ impl Process {
         if self.work.is_empty() {
             return false;
         }
-        let (lane, work) = self.work.swap_remove(random.below(self.work.len()));
+        let (lane, work) = self.work.remove(random.below(self.work.len()));
         let (outcome, findings, items) = match work {
-            Work::Run(items, dead_max) => {
-                let (outcome, findings) = world.transact(random, &items, dead_max);
+            Work::Run(items, how) => {
+                let (outcome, findings) = world.transact(random, &items, how);
                 (outcome, findings, items)
             }
-            Work::RunHeld(max, dead_max) => world.run_held(random, max, dead_max),
+            Work::RunHeld(max, how) => world.run_held(random, max, how),
             Work::Decide(item, decision) => {
                 let (outcome, findings) = world.decide(random, &item, decision);
                 (outcome, findings, vec![item])
@@ -206,7 +223,7 @@ impl Process {
             self.check_budget(world);
         }
         // The connection may break after the commit and before its answer.
-        let unknown = outcome == Outcome::Decided && world.faulty && random.one_in(12);
+        let unknown = outcome == Outcome::Decided && world.strikes(random, Fault::LostAnswer, 12);
         let (outcome, findings) =
             if unknown { (Outcome::Interrupted, Findings::default()) } else { (outcome, findings) };
         let items = if outcome == Outcome::Decided { Vec::new() } else { items };
@@ -217,8 +234,9 @@ impl Process {
     /// Dead letters never run ahead of successes by more than the budget of each executor.
     fn check_budget(&self, world: &mut World) {
         let Some(max) = self.dead_letters_ahead_max else { return };
-        let refilled = (world.now.0 - self.started.0) as usize / DEAD_LETTER_REFILL.as_millis() as usize + 1;
-        if max as usize * LANES + self.processed + refilled < self.dead {
+        let refill = self.shape.limits.dead_letter_refill.as_millis() as u64;
+        let refilled = ((world.now.0 - self.started.0) / refill) as usize + 1;
+        if max as usize * self.shape.limits.lanes + self.processed + refilled < self.dead {
             world.violated(format!("{} dead letters ahead of {} successes", self.dead, self.processed));
         }
     }
@@ -226,11 +244,18 @@ impl Process {
     /// A read of the holds is made, or its answer arrives.
     pub(crate) fn read_holds(&mut self, random: &mut Random, world: &mut World) -> bool {
         if !self.answers.is_empty() && random.one_in(2) {
-            if let Some(HoldsAnswer { read, held, ready }) = self.answers.pop_front() {
-                self.apply(world, Event::HoldsRead { read, held, ready });
-            }
-            return true;
+            return self.take_answer(world);
         }
+        self.look_at_holds(world)
+    }
+
+    pub(crate) fn take_answer(&mut self, world: &mut World) -> bool {
+        let Some(HoldsAnswer { read, held, ready }) = self.answers.pop_front() else { return false };
+        self.apply(world, Event::HoldsRead { read, held, ready });
+        true
+    }
+
+    pub(crate) fn look_at_holds(&mut self, world: &World) -> bool {
         let Some(read) = self.reads.pop_front() else { return false };
         let held = world.tables.holds.keys().map(|it| key_id(*it)).collect();
         let ready = world.tables.holds.values().any(|it| it.ready);
@@ -248,7 +273,7 @@ impl Process {
     pub(crate) fn report(&mut self, world: &mut World) -> bool {
         let Some(Report { lane, outcome, items, findings }) = self.reports.pop_front() else { return false };
         if outcome == Outcome::Interrupted && self.changes == self.changes_at_start[lane.0] {
-            self.rests_until[lane.0] = world.now.after(INTERRUPTED_DELAY);
+            self.rests_until[lane.0] = world.now.after(self.shape.limits.interrupted_delay);
         }
         self.apply(world, Event::Finished { lane, outcome, items, findings });
         true
@@ -262,8 +287,7 @@ impl Process {
         owns: impl Fn(Partition) -> bool,
     ) -> bool {
         let Some(positions) = self.commits.pop_front() else { return false };
-        if world.faulty && random.one_in(4) {
-            world.stats.faults += 1;
+        if world.strikes(random, Fault::LostCommit, 4) {
             return true;
         }
         let current = |place, generation| owns(place) && self.generations.get(&place) == Some(&generation);
@@ -277,6 +301,39 @@ impl Process {
 
     pub(crate) fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         self.core.next_deadline(now)
+    }
+
+    /// Whether a deadline of the core has passed.
+    pub(crate) fn overslept(&self, world: &World) -> bool {
+        self.next_deadline(Timestamp(0)).is_some_and(|it| it <= world.now)
+    }
+
+    pub(crate) fn held_keys(&self) -> usize {
+        self.core.held_keys()
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.core.in_flight()
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        !self.work.is_empty()
+    }
+
+    pub(crate) fn has_reports(&self) -> bool {
+        !self.reports.is_empty()
+    }
+
+    pub(crate) fn has_commits(&self) -> bool {
+        !self.commits.is_empty()
+    }
+
+    pub(crate) fn has_reads(&self) -> bool {
+        !self.reads.is_empty()
+    }
+
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
     }
 
     /// Nothing buffered, in hand or on its way.
@@ -306,9 +363,11 @@ impl Process {
         }
         for action in actions {
             match action {
-                Action::Run { lane, items, dead_max } => self.start(world, lane, Work::Run(items, dead_max)),
-                Action::RunHeld { lane, messages_max, dead_max } => {
-                    self.start(world, lane, Work::RunHeld(messages_max, dead_max));
+                Action::Run { lane, items, careful, dead_max } => {
+                    self.start(world, lane, Work::Run(items, How { careful, dead_max }));
+                }
+                Action::RunHeld { lane, messages_max, careful, dead_max } => {
+                    self.start(world, lane, Work::RunHeld(messages_max, How { careful, dead_max }));
                 }
                 Action::ReadHolds { read } => {
                     if !self.ordered {
@@ -318,9 +377,15 @@ impl Process {
                 }
                 Action::Decide { lane, item, decision } => self.start(world, lane, Work::Decide(item, decision)),
                 Action::Commit(positions) => {
+                    if self.shape.one_commit_on_its_way {
+                        self.commits.clear();
+                    }
                     let generation = |place| self.generations.get(&place).copied().unwrap_or_default();
                     self.commits
                         .push_back(positions.into_iter().map(|(it, offset)| (it, offset, generation(it))).collect());
+                }
+                Action::Reconnect { .. } => {
+                    world.violated("a client was made anew although nothing stalled".to_owned());
                 }
                 Action::Pause(place, _) => {
                     self.paused.insert(place);
@@ -348,7 +413,8 @@ impl Process {
         }
         self.check_pauses(world);
         // A fetch may overshoot the share of each partition by what one fetch holds.
-        let bound = BUFFERED_MAX * 2 + LANES * BATCH_MAX * 2 + self.fetching.len() * 6;
+        let Limits { lanes, batch_max, buffered_max, .. } = self.shape.limits;
+        let bound = buffered_max * 2 + lanes * batch_max * 2 + self.fetching.len() * self.shape.fetch_max;
         if bound < self.core.in_flight() {
             world.violated(format!("{} messages in memory", self.core.in_flight()));
         }
@@ -358,7 +424,7 @@ impl Process {
     fn in_hand(&self, place: Partition) -> bool {
         let busy = |lane| self.work.iter().any(|it| it.0 == lane) || self.reports.iter().any(|it| it.lane == lane);
         let this_ownership = |lane: LaneId| self.changes_at_start[lane.0] + 1 == self.changes;
-        (0..LANES).map(LaneId).any(|it| busy(it) && this_ownership(it) && self.in_batch[it.0].contains(&place))
+        (0..LANES_MAX).map(LaneId).any(|it| busy(it) && this_ownership(it) && self.in_batch[it.0].contains(&place))
     }
 
     /// What is not due is not fetched further: its tier would be read into memory.
@@ -384,7 +450,8 @@ impl Process {
             world.violated(format!("executor {} was given a second batch", lane.0));
         }
         if let Work::Run(items, _) = &work
-            && (BATCH_MAX < items.len() || items.iter().any(|it| it.partition.retry != items[0].partition.retry))
+            && (self.shape.limits.batch_max < items.len()
+                || items.iter().any(|it| it.partition.retry != items[0].partition.retry))
         {
             world.violated("a batch is too large or mixes source and retry records".to_owned());
         }
@@ -398,5 +465,6 @@ impl Process {
             self.in_batch[lane.0] = items.iter().map(|it| it.partition).collect();
         }
         self.work.push((lane, work));
+        self.work.sort_by_key(|it| it.0);
     }
 }

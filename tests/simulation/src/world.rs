@@ -1,25 +1,21 @@
 //! The log and its records.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
 
 use sekali_consumer::core::hold::{AfterDeadLetter, Rule};
 use sekali_consumer::core::retry::RetryPolicy;
 use sekali_consumer::core::{Offset, Partition, Record, Timestamp};
 
+use super::Stats;
+use super::choice::{Fault, Faults, Random};
 use super::database::{Tables, key_id};
-use super::{Random, Stats};
-
-pub(crate) const PARTITIONS: usize = 3;
-pub(crate) const TIERS: usize = 2;
-pub(crate) const ATTEMPTS_MAX: u32 = 4;
-const MESSAGES: usize = 40;
-const KEYS: usize = 6;
+use super::shape::Shape;
 
 pub(crate) type Id = u64;
 
 /// What a record holds; the part that matters for the protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Logged {
     pub(crate) id: Id,
     pub(crate) key: usize,
@@ -32,7 +28,7 @@ pub(crate) struct Logged {
 }
 
 /// How the handler treats a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Behaviour {
     Good,
     /// Fails this many attempts; the flag says whether by a rejection inside its batch.
@@ -40,9 +36,29 @@ pub(crate) enum Behaviour {
     Poison(bool),
 }
 
+/// What became of one message, for the oracle.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Account {
+    pub(crate) behaviour: Behaviour,
+    pub(crate) produced_at: Timestamp,
+    /// Attempts on which it took effect.
+    pub(crate) applied: Vec<u32>,
+    pub(crate) dead_letters: u32,
+    /// The record that died last.
+    pub(crate) dead_record: Option<Logged>,
+    /// Records on the DLQ topic.
+    pub(crate) published: u32,
+    pub(crate) replays: u32,
+    /// An operator discarded it.
+    pub(crate) closed: bool,
+}
+
+#[derive(Clone)]
 pub(crate) struct World {
+    pub(crate) shape: &'static Shape,
     pub(crate) now: Timestamp,
     pub(crate) faulty: bool,
+    pub(crate) faults: Faults,
     pub(crate) stats: Stats,
     pub(crate) violation: Option<String>,
     pub(crate) policy: RetryPolicy,
@@ -54,97 +70,113 @@ pub(crate) struct World {
     pub(crate) held_per_key_max: usize,
     /// Dead letters ahead of successes.
     pub(crate) dead_letters_ahead_max: Option<u32>,
-    pub(crate) behaviours: BTreeMap<Id, Behaviour>,
-    /// Effects: how often, and on which attempt.
-    pub(crate) ledger: BTreeMap<Id, Vec<u32>>,
-    pub(crate) dead_letters: BTreeMap<Id, u32>,
-    pub(crate) dead_records: BTreeMap<Id, Logged>,
-    pub(crate) dlq: BTreeMap<Id, u32>,
-    pub(crate) replays: BTreeMap<Id, u32>,
-    /// Dead letters that an operator discarded.
-    pub(crate) closed: BTreeSet<Id>,
-    /// Sequence numbers of the effects of each key.
-    pub(crate) order: BTreeMap<usize, Vec<usize>>,
+    pub(crate) accounts: BTreeMap<Id, Account>,
+    /// Sequence number of the last effect of each key.
+    pub(crate) order: BTreeMap<usize, usize>,
     /// Distinct messages of each key, in the order of the log.
     pub(crate) by_key: BTreeMap<usize, Vec<Id>>,
+}
+
+/// What can differ between two states of one world. Time, where states are compared, stands still.
+impl Hash for World {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (&self.faults, &self.logs, &self.committed, &self.tables).hash(hasher);
+        (&self.accounts, &self.order, &self.by_key).hash(hasher);
+    }
 }
 
 pub(crate) fn partition(topic: usize, number: usize) -> Partition {
     Partition { topic: topic as u16, number: number as i32, retry: 0 < topic }
 }
 
-pub(crate) fn partitions() -> impl Iterator<Item = Partition> {
-    (0..=TIERS).flat_map(|topic| (0..PARTITIONS).map(move |number| partition(topic, number)))
+/// Who writes source records.
+pub(crate) struct Producer {
+    next_id: Id,
+    /// The last ones.
+    sent: VecDeque<Logged>,
+    /// Distinct messages of each key so far.
+    sequences: BTreeMap<usize, usize>,
 }
 
 impl World {
-    pub(crate) fn new(random: &mut Random) -> World {
-        let delays = vec![Duration::from_millis(50), Duration::from_millis(300)];
-        let mut world = World {
+    /// Without a record, and with everything as simple as can be.
+    pub(crate) fn new(shape: &'static Shape) -> World {
+        let places = (0..=shape.retry_delays.len())
+            .flat_map(|topic| (0..shape.partitions).map(move |number| partition(topic, number)));
+        let logs: BTreeMap<_, _> = places.map(|it| (it, Vec::new())).collect();
+        World {
+            shape,
             now: Timestamp(1_000),
             faulty: true,
+            faults: Faults::Chance,
             stats: Stats::default(),
             violation: None,
-            policy: RetryPolicy::new(delays, ATTEMPTS_MAX, 0.1, Duration::from_secs(600)),
-            logs: partitions().map(|it| (it, Vec::new())).collect(),
-            committed: partitions().map(|it| (it, 0)).collect(),
+            policy: shape.policy(),
+            committed: logs.keys().map(|it| (*it, 0)).collect(),
+            logs,
             tables: Tables::default(),
-            rule: match random.below(6) {
-                0 => Rule::Never,
-                1 | 2 => Rule::ByKey(AfterDeadLetter::Hold),
-                _ => Rule::ByKey(AfterDeadLetter::Continue),
-            },
-            held_per_key_max: if random.one_in(4) { 2 } else { MESSAGES },
-            dead_letters_ahead_max: random.one_in(4).then_some(2),
-            behaviours: BTreeMap::new(),
-            ledger: BTreeMap::new(),
-            dead_letters: BTreeMap::new(),
-            dead_records: BTreeMap::new(),
-            dlq: BTreeMap::new(),
-            replays: BTreeMap::new(),
-            closed: BTreeSet::new(),
+            rule: Rule::ByKey(AfterDeadLetter::Continue),
+            held_per_key_max: usize::MAX,
+            dead_letters_ahead_max: None,
+            accounts: BTreeMap::new(),
             order: BTreeMap::new(),
             by_key: BTreeMap::new(),
-        };
-        world.produce(random);
-        world
-    }
-
-    /// Source records; a fifth of them a second copy of an earlier one.
-    fn produce(&mut self, random: &mut Random) {
-        let mut sent: Vec<Logged> = Vec::new();
-        let mut sequences = [0; KEYS];
-        for id in 0..MESSAGES as Id {
-            let again = !sent.is_empty() && random.one_in(5);
-            let record = if again {
-                sent[random.below(sent.len())]
-            } else {
-                let key = random.below(KEYS);
-                sequences[key] += 1;
-                let behaviour = match random.below(12) {
-                    0 => Behaviour::Poison(random.one_in(2)),
-                    1 | 2 => Behaviour::FailsTimes(1 + random.below(5) as u32, random.one_in(2)),
-                    _ => Behaviour::Good,
-                };
-                self.behaviours.insert(id, behaviour);
-                self.by_key.entry(key).or_default().push(id);
-                Logged {
-                    id,
-                    key,
-                    fingerprint: id as i64,
-                    attempt: 1,
-                    due_at: None,
-                    first_failed_at: None,
-                    sequence: sequences[key],
-                }
-            };
-            sent.push(record);
-            self.log(0, record);
         }
     }
 
-    fn log(&mut self, topic: usize, record: Logged) {
-        let place = partition(topic, record.key % PARTITIONS);
+    /// Rules and limits as chance has it.
+    pub(crate) fn by_chance(random: &mut Random, shape: &'static Shape) -> World {
+        let mut world = World::new(shape);
+        world.rule = match random.below(6) {
+            0 => Rule::Never,
+            1 | 2 => Rule::ByKey(AfterDeadLetter::Hold),
+            _ => Rule::ByKey(AfterDeadLetter::Continue),
+        };
+        if random.one_in(4) {
+            world.held_per_key_max = 2;
+        }
+        world.dead_letters_ahead_max = random.one_in(4).then_some(2);
+        world
+    }
+
+    /// The topics' partitions.
+    pub(crate) fn places(&self) -> Vec<Partition> {
+        self.logs.keys().copied().collect()
+    }
+
+    /// Whether something goes wrong now: by a seed, so rarely.
+    pub(crate) fn strikes(&mut self, random: &mut Random, kind: Fault, one_in: usize) -> bool {
+        let may = match self.faults {
+            Faults::Chance => self.faulty,
+            Faults::Left(_) => self.faults.may(kind),
+        };
+        let strikes = may && random.one_in(one_in);
+        if strikes {
+            self.faults.use_up(kind);
+            self.stats.faults += 1;
+        }
+        strikes
+    }
+
+    /// A new message.
+    pub(crate) fn message(&mut self, id: Id, key: usize, sequence: usize, behaviour: Behaviour) -> Logged {
+        let account = Account {
+            behaviour,
+            produced_at: self.now,
+            applied: Vec::new(),
+            dead_letters: 0,
+            dead_record: None,
+            published: 0,
+            replays: 0,
+            closed: false,
+        };
+        self.accounts.insert(id, account);
+        self.by_key.entry(key).or_default().push(id);
+        Logged { id, key, fingerprint: id as i64, attempt: 1, due_at: None, first_failed_at: None, sequence }
+    }
+
+    pub(crate) fn log(&mut self, topic: usize, record: Logged) {
+        let place = partition(topic, record.key % self.shape.partitions);
         self.logs.entry(place).or_default().push(record);
     }
 
@@ -159,11 +191,11 @@ impl World {
         }
         let key = self.tables.outbox[random.below(self.tables.outbox.len())].1.key;
         let Some(index) = self.tables.outbox.iter().position(|it| it.1.key == key) else { return };
-        let twice = self.faulty && random.one_in(6);
+        let twice = self.strikes(random, Fault::PublishedTwice, 6);
         let (tier, record) = if twice { self.tables.outbox[index] } else { self.tables.outbox.remove(index) };
         match tier {
             Some(tier) => self.log(tier + 1, record),
-            None => *self.dlq.entry(record.id).or_default() += 1,
+            None => self.account(record.id).published += 1,
         }
     }
 
@@ -186,3 +218,37 @@ impl World {
         self.logs[&place].len() as Offset
     }
 }
+
+impl Producer {
+    pub(crate) fn new() -> Producer {
+        Producer { next_id: 0, sent: VecDeque::new(), sequences: BTreeMap::new() }
+    }
+
+    /// Writes one source record; a fifth of them are a second copy of an earlier one.
+    pub(crate) fn produce(&mut self, random: &mut Random, world: &mut World) {
+        let id = self.next_id;
+        self.next_id += 1;
+        let again = !self.sent.is_empty() && random.one_in(5);
+        let record = if again {
+            self.sent[random.below(self.sent.len())]
+        } else {
+            let key = random.below(world.shape.keys);
+            let sequence = self.sequences.entry(key).or_default();
+            *sequence += 1;
+            let behaviour = match random.below(12) {
+                0 => Behaviour::Poison(random.one_in(2)),
+                1 | 2 => Behaviour::FailsTimes(1 + random.below(5) as u32, random.one_in(2)),
+                _ => Behaviour::Good,
+            };
+            world.message(id, key, *sequence, behaviour)
+        };
+        self.sent.push_back(record);
+        if REMEMBERED < self.sent.len() {
+            self.sent.pop_front();
+        }
+        world.log(0, record);
+    }
+}
+
+/// A producer repeats only what it sent just before.
+const REMEMBERED: usize = 40;

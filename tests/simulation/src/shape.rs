@@ -1,0 +1,128 @@
+//! Sizes and times of worlds.
+
+use std::time::Duration;
+
+use sekali_consumer::core::retry::RetryPolicy;
+use sekali_consumer::core::{Limits, Order};
+
+/// What all that happens in a world takes for granted.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub(crate) processes: usize,
+    /// Of the source topic and of each retry topic.
+    pub(crate) partitions: usize,
+    pub(crate) keys: usize,
+    pub(crate) retry_delays: &'static [Duration],
+    pub(crate) jitter: f64,
+    pub(crate) attempts_max: u32,
+    /// Records that one fetch hands out, at most.
+    pub(crate) fetch_max: usize,
+    /// A member with nothing to do waits less than this.
+    pub(crate) idle_max: Duration,
+    pub(crate) drain: Duration,
+    /// A commit takes the place of one that is still on its way. Where time stands still each step makes a commit.
+    pub(crate) one_commit_on_its_way: bool,
+    /// `order` and `dead_letters_ahead_max` are the world's own.
+    pub(crate) limits: Limits,
+}
+
+/// Most executors of a process.
+pub(crate) const LANES_MAX: usize = 2;
+
+/// Worlds that follow from a seed.
+pub(crate) static SEEDED: Shape = Shape {
+    processes: 3,
+    partitions: 3,
+    keys: 6,
+    retry_delays: &[Duration::from_millis(50), Duration::from_millis(300)],
+    jitter: 0.1,
+    attempts_max: 4,
+    fetch_max: 6,
+    idle_max: Duration::from_millis(40),
+    drain: Duration::from_millis(500),
+    one_commit_on_its_way: false,
+    limits: Limits {
+        lanes: LANES_MAX,
+        batch_max: 8,
+        buffered_max: 24,
+        commit_interval: Duration::from_millis(100),
+        interrupted_delay: Duration::from_millis(10),
+        interrupted_delay_max: Duration::from_millis(80),
+        stall_timeout: Duration::from_millis(300),
+        order: Order::Key,
+        full_delay: Duration::from_millis(30),
+        holds_interval: Duration::from_millis(400),
+        dead_letters_ahead_max: None,
+        dead_letter_refill: Duration::from_millis(200),
+    },
+};
+
+/// One world for a long time: times are those of production, in order of magnitude.
+pub(crate) static LASTING: Shape = Shape {
+    processes: 3,
+    partitions: 3,
+    keys: 12,
+    retry_delays: &[Duration::from_secs(2), Duration::from_secs(30)],
+    jitter: 0.1,
+    attempts_max: 4,
+    fetch_max: 6,
+    idle_max: Duration::from_millis(200),
+    drain: Duration::from_secs(5),
+    one_commit_on_its_way: false,
+    limits: Limits {
+        lanes: LANES_MAX,
+        batch_max: 8,
+        buffered_max: 24,
+        commit_interval: Duration::from_secs(1),
+        interrupted_delay: Duration::from_millis(100),
+        interrupted_delay_max: Duration::from_secs(5),
+        stall_timeout: Duration::from_secs(30),
+        order: Order::Key,
+        full_delay: Duration::from_secs(1),
+        holds_interval: Duration::from_secs(10),
+        dead_letters_ahead_max: None,
+        dead_letter_refill: Duration::from_secs(1),
+    },
+};
+
+/// Small worlds: time stands still, what has a delay happens at once, and holds are read only for a reason.
+pub(crate) static STILL: Shape = still(1, 2);
+/// The same with two executors.
+pub(crate) static STILL_WITH_TWO_LANES: Shape = still(2, 2);
+/// The same with one partition for all keys.
+pub(crate) static STILL_IN_ONE_PARTITION: Shape = still(1, 1);
+
+const fn still(lanes: usize, partitions: usize) -> Shape {
+    Shape {
+        processes: 2,
+        partitions,
+        keys: 4,
+        retry_delays: &[Duration::ZERO],
+        jitter: 0.0,
+        attempts_max: 2,
+        fetch_max: 3,
+        idle_max: Duration::ZERO,
+        drain: Duration::MAX,
+        one_commit_on_its_way: true,
+        limits: Limits {
+            lanes,
+            batch_max: 2,
+            buffered_max: 8,
+            commit_interval: Duration::ZERO,
+            interrupted_delay: Duration::ZERO,
+            interrupted_delay_max: Duration::ZERO,
+            stall_timeout: Duration::MAX,
+            order: Order::Key,
+            full_delay: Duration::ZERO,
+            holds_interval: Duration::MAX,
+            dead_letters_ahead_max: None,
+            dead_letter_refill: Duration::MAX,
+        },
+    }
+}
+
+impl Shape {
+    pub(crate) fn policy(&self) -> RetryPolicy {
+        RetryPolicy::new(self.retry_delays.to_vec(), self.attempts_max, self.jitter, Duration::from_secs(600))
+    }
+}

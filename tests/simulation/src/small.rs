@@ -1,0 +1,228 @@
+//! Small worlds, of which every state is visited: two members, two keys, three or four messages, and a few faults that may
+//! strike between any two steps.
+
+use sekali_consumer::core::Partition;
+use sekali_consumer::core::hold::{AfterDeadLetter, Rule};
+
+use super::choice::{Fault, Faults, Random, Script};
+use super::group::Group;
+use super::shape::{STILL, STILL_IN_ONE_PARTITION, STILL_WITH_TWO_LANES, Shape};
+use super::world::{Behaviour, Id, World};
+
+/// A world small enough for all of its states.
+#[derive(Debug)]
+pub struct SmallWorld {
+    /// What is special about it.
+    pub name: &'static str,
+    /// With fewer states, something that should happen does not.
+    pub states_min: usize,
+    shape: &'static Shape,
+    rule: Rule,
+    held_per_key_max: usize,
+    /// Key and behaviour of each message, in the order of the log. Even keys go to the first partition.
+    messages: &'static [(usize, Behaviour)],
+    /// What may go wrong, each as often as it is named.
+    faults: &'static [Fault],
+    /// What an operator does about a dead letter that holds its key: whether he may replay it, once.
+    replays: bool,
+}
+
+/// All that is and that may still happen.
+#[derive(Clone, Hash)]
+pub(crate) struct State {
+    pub(crate) world: World,
+    pub(crate) group: Group,
+}
+
+/// What may happen next. Members go by their numbers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Step {
+    Fetch(usize, Partition, usize),
+    Execute(usize),
+    Report(usize),
+    DeliverCommit(usize),
+    LookAtHolds(usize),
+    TakeAnswer(usize),
+    LookForReady(usize),
+    Tick(usize),
+    Relay,
+    Operate(Id, bool),
+    Notice,
+    FinishHandOver,
+    /// A member that has left is started anew; what it owned goes to somebody.
+    Replace(usize),
+    Crash(usize, usize),
+    Take(Partition, usize),
+    HandOver(Partition, usize),
+    Leave(usize),
+}
+
+impl SmallWorld {
+    pub(crate) fn start(&self) -> State {
+        let mut world = World::new(self.shape);
+        world.now = sekali_consumer::core::Timestamp(1);
+        world.faulty = false;
+        world.faults = Faults::of(self.faults);
+        world.rule = self.rule;
+        world.held_per_key_max = self.held_per_key_max;
+        let mut sequences = vec![0; self.shape.keys];
+        for (id, (key, behaviour)) in (0..).zip(self.messages) {
+            sequences[*key] += 1;
+            let record = world.message(id, *key, sequences[*key], *behaviour);
+            world.log(0, record);
+        }
+        // Nobody needs to own a retry partition that nothing ever comes to.
+        let fails = |number: usize| {
+            let here = |it: &&(usize, Behaviour)| it.0 % self.shape.partitions == number;
+            self.messages.iter().filter(here).any(|it| it.1 != Behaviour::Good)
+        };
+        world.logs.retain(|it, _| !it.retry || fails(it.number as usize));
+        world.committed.retain(|it, _| world.logs.contains_key(it));
+        let mut random = Random::Script(Script::default());
+        // Source records of different partitions belong to different members at first, retry records to the second one.
+        let owner = |_: &mut Random, place: Partition| if place.retry { 1 } else { place.number as usize };
+        let group = Group::new(&mut random, &mut world, owner);
+        State { world, group }
+    }
+}
+
+impl State {
+    pub(crate) fn at_rest(&self) -> bool {
+        self.group.at_rest(&self.world)
+    }
+
+    /// What may happen now.
+    pub(crate) fn steps(&self, of: &SmallWorld) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for member in 0..self.group.members.len() {
+            self.steps_of(member, &mut steps);
+        }
+        if !self.world.tables.outbox.is_empty() {
+            steps.push(Step::Relay);
+        }
+        if let Some(id) = self.world.to_operate(0) {
+            steps.push(Step::Operate(id, false));
+            if of.replays && self.world.may_replay(id) {
+                steps.push(Step::Operate(id, true));
+            }
+        }
+        if self.group.has_zombies() {
+            steps.push(Step::Notice);
+        }
+        if self.group.has_let_go().is_some_and(|it| it || self.world.faults.may(Fault::Impatience)) {
+            steps.push(Step::FinishHandOver);
+        }
+        self.faults(&mut steps);
+        steps
+    }
+
+    fn steps_of(&self, member: usize, steps: &mut Vec<Step>) {
+        let (world, process) = (&self.world, &self.group.members[member]);
+        for place in process.open(world) {
+            let all = process.unfetched(world, place).min(world.shape.fetch_max);
+            steps.push(Step::Fetch(member, place, all));
+            if 1 < all {
+                steps.push(Step::Fetch(member, place, 1));
+            }
+        }
+        let mut add = |possible: bool, step: Step| {
+            if possible {
+                steps.push(step);
+            }
+        };
+        add(process.has_work(), Step::Execute(member));
+        add(process.has_reports(), Step::Report(member));
+        add(process.has_commits(), Step::DeliverCommit(member));
+        add(process.has_reads(), Step::LookAtHolds(member));
+        add(process.has_answers(), Step::TakeAnswer(member));
+        // Housekeeping looks rarely: when there was time for everything else.
+        let ready = world.tables.holds.values().any(|it| it.ready);
+        add(ready && process.idle(), Step::LookForReady(member));
+        add(process.overslept(world) && !process.has_commits(), Step::Tick(member));
+        add(process.stopped.is_some(), Step::Replace(0));
+        add(process.stopped.is_some(), Step::Replace(1));
+    }
+
+    fn faults(&self, steps: &mut Vec<Step>) {
+        let (group, may) = (&self.group, |it| self.world.faults.may(it));
+        let members = 0..group.members.len();
+        for member in members.clone() {
+            if may(Fault::Crash) {
+                steps.extend(members.clone().map(|to| Step::Crash(member, to)));
+            }
+            if may(Fault::Leave) && group.may_leave(member) {
+                steps.push(Step::Leave(member));
+            }
+            for place in self.world.places() {
+                if may(Fault::TakeOver) && group.may_take(place, member) {
+                    steps.push(Step::Take(place, member));
+                }
+                if may(Fault::HandOver) && group.may_hand_over(place, member) {
+                    steps.push(Step::HandOver(place, member));
+                }
+            }
+        }
+    }
+
+    /// Takes one step; the script's choices settle what is left open.
+    pub(crate) fn take(&mut self, step: Step, random: &mut Random) {
+        let State { world, group } = self;
+        let mut strike = |kind| {
+            world.faults.use_up(kind);
+            world.stats.faults += 1;
+        };
+        match step {
+            Step::Crash(..) => strike(Fault::Crash),
+            Step::Take(..) => strike(Fault::TakeOver),
+            Step::HandOver(..) => strike(Fault::HandOver),
+            Step::Leave(_) => strike(Fault::Leave),
+            _ => {}
+        }
+        match step {
+            Step::Fetch(member, place, max) => group.members[member].fetch_from(random, world, place, max),
+            Step::Execute(member) => drop(group.members[member].execute(random, world)),
+            Step::Report(member) => drop(group.members[member].report(world)),
+            Step::DeliverCommit(member) => drop(group.deliver_commit(random, world, member)),
+            Step::LookAtHolds(member) => drop(group.members[member].look_at_holds(world)),
+            Step::TakeAnswer(member) => drop(group.members[member].take_answer(world)),
+            Step::LookForReady(member) => group.members[member].look_for_ready(world),
+            Step::Tick(member) => group.members[member].tick(world),
+            Step::Relay => world.relay(random),
+            Step::Operate(id, replay) => world.operate(id, replay),
+            Step::Notice => group.notice(world),
+            Step::FinishHandOver => group.finish_hand_over(random, world),
+            Step::Replace(to) => group.replace_stopped(random, world, &|_, _| to),
+            Step::Crash(member, to) => group.crash(random, world, member, &|_, _| to),
+            Step::Take(place, to) => group.take(world, place, to),
+            Step::HandOver(place, to) => group.hand_over(world, place, to),
+            Step::Leave(member) => group.members[member].shut_down(world),
+        }
+    }
+}
+
+const CONTINUE: Rule = Rule::ByKey(AfterDeadLetter::Continue);
+const HOLD: Rule = Rule::ByKey(AfterDeadLetter::Hold);
+
+/// Two of one key, of which the first one fails once, and one of another key in another partition.
+const FAILS_ONCE: &[(usize, Behaviour)] =
+    &[(2, Behaviour::FailsTimes(1, false)), (3, Behaviour::Good), (2, Behaviour::Good)];
+
+/// The small worlds.
+pub static SMALL_WORLDS: &[SmallWorld] = &[
+    W0, SmallWorld {name:"c", faults: &[Fault::Crash], ..W0}, 
+ SmallWorld {name:"z", faults: &[Fault::TakeOver], ..W0}, 
+ SmallWorld {name:"l", faults: &[Fault::LostCommit], ..W0}, 
+ SmallWorld {name:"2lanes", shape: &STILL_WITH_TWO_LANES, ..W0}, 
+ SmallWorld {name:"1p", shape: &STILL_IN_ONE_PARTITION, ..W0}, 
+ SmallWorld {name:"h", rule: HOLD, messages: &[(2, Behaviour::Poison(false)), (3, Behaviour::Good), (2, Behaviour::Good)], ..W0}, 
+];
+    const W0: SmallWorld = SmallWorld {
+        name: "a crash, a zombie and a lost commit",
+        states_min: 1_000,
+        shape: &STILL,
+        rule: CONTINUE,
+        held_per_key_max: usize::MAX,
+        messages: FAILS_ONCE,
+        faults: &[],
+        replays: false,
+    };
