@@ -4,13 +4,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use sekali_consumer::{Config, Consumer, shutdown_signal};
+use sekali_consumer::{Config, Consumer, Failure, Handler, Message, Reply, Transaction, shutdown_signal};
 use sekali_tests::harness;
 use sekali_worker::log;
 use sekali_worker::stock::{Stock, StockMode};
 use serde::{Deserialize, Serialize};
 
 use crate::hand;
+use crate::load::{FAULT, Fault};
 
 const VARIABLE: &str = "BENCH_CHILD";
 
@@ -76,7 +77,7 @@ impl Child {
         log::init(&config.log)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
-            let consumer = Consumer::connect(config, Stock::new(StockMode::Batch)).await?;
+            let consumer = Consumer::connect(config, Faulty(Stock::new(StockMode::Batch))).await?;
             consumer.run(shutdown_signal()).await.context("the consumer ended")
         })
     }
@@ -89,5 +90,32 @@ impl Child {
              [consumer]\ngroup = \"{group}\"\ntopics = [\"{topic}\"]\n[admin]\nlisten = \"127.0.0.1:{admin_port}\"\n"
         );
         Ok(Config::from_toml(&text)?)
+    }
+}
+
+/// The stock handler, for events some of which are made to fail.
+struct Faulty(Stock);
+
+impl Handler for Faulty {
+    async fn handle(&self, message: &Message, tx: &Transaction<'_>) -> Result<Reply, Failure> {
+        let mut replies = self.handle_batch(std::slice::from_ref(message), tx).await?;
+        Ok(replies.pop().unwrap_or_else(Reply::done))
+    }
+
+    async fn handle_batch(&self, messages: &[Message], tx: &Transaction<'_>) -> Result<Vec<Reply>, Failure> {
+        let fault = |it: &Message| it.headers().text(FAULT).unwrap_or_default().to_owned();
+        if messages.iter().all(|it| fault(it).is_empty()) {
+            return self.0.handle_batch(messages, tx).await;
+        }
+        if messages.iter().any(|it| fault(it) == Fault::Sql.name()) {
+            tx.batch_execute("SELECT 1 / 0").await?;
+        }
+        let good: Vec<Message> = messages.iter().filter(|it| fault(it).is_empty()).cloned().collect();
+        let mut replies = if good.is_empty() { Vec::new() } else { self.0.handle_batch(&good, tx).await? }.into_iter();
+        let reply = |it: &Message| match fault(it).as_str() {
+            "" => replies.next().unwrap_or_else(Reply::done),
+            _ => Reply::rejected(Failure::permanent("made to fail")),
+        };
+        Ok(messages.iter().map(reply).collect())
     }
 }

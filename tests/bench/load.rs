@@ -12,23 +12,49 @@ const SKEW: f64 = 1.6;
 /// 2010-12-01T08:26:00Z.
 const FIRST_AT_S: u64 = 1_291_191_960;
 
+/// How some of the events fail, for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// The handler refuses the event before it writes anything.
+    Reject,
+    /// A statement of the handler fails, and with it its transaction.
+    Sql,
+}
+
+impl Fault {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Fault::Reject => "reject",
+            Fault::Sql => "sql",
+        }
+    }
+}
+
+/// Header that tells the handler how to fail.
+pub(crate) const FAULT: &str = "fault";
+
 /// One event, as the oracle expects to find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) key: Uuid,
     sku: usize,
     pub(crate) delta: i64,
+    pub(crate) fails: bool,
 }
 
 /// What is produced, known before anything is consumed.
 pub(crate) struct Load {
+    fault: Option<Fault>,
     skus: Vec<String>,
     events: Vec<Event>,
 }
 
 impl Load {
-    pub(crate) fn new(count: usize) -> Load {
+    /// So many events, of which so many in a thousand fail.
+    pub(crate) fn new(count: usize, fault: Option<(Fault, u64)>) -> Load {
         let mut random = Random(SEED);
+        let mut faults = Random(SEED + 1);
+        let share = fault.map_or(0, |it| it.1);
         let skus = (0..SKUS).map(|it| format!("{}{}", 10_000 + it * 17, ["", "A", "B", "L"][it % 4])).collect();
         let event = |index: usize| {
             let sku = (random.unit().powf(SKEW) * SKUS as f64) as usize;
@@ -41,13 +67,19 @@ impl Load {
             tail[8..].copy_from_slice(&(index as u16).to_be_bytes());
             // A few keys a millisecond, in order, as a producer that makes version 7 keys has them.
             let key = Builder::from_unix_timestamp_millis(FIRST_AT_S * 1000 + index as u64 / 4, &tail).into_uuid();
-            Event { key, sku: sku.min(SKUS - 1), delta }
+            Event { key, sku: sku.min(SKUS - 1), delta, fails: faults.next() % 1000 < share }
         };
-        Load { skus, events: (0..count).map(event).collect() }
+        Load { fault: fault.map(|it| it.0), skus, events: (0..count).map(event).collect() }
     }
 
     pub(crate) fn events(&self) -> &[Event] {
         &self.events
+    }
+
+    /// Events that take effect, and those that do not.
+    pub(crate) fn expected(&self) -> (usize, usize) {
+        let failing = self.events.iter().filter(|it| it.fails).count();
+        (self.events.len() - failing, failing)
     }
 
     pub(crate) fn skus(&self) -> usize {
@@ -61,7 +93,7 @@ impl Load {
     /// Sum and number of the events of each SKU.
     pub(crate) fn totals(&self) -> HashMap<&str, (i64, i64)> {
         let mut totals: HashMap<&str, (i64, i64)> = HashMap::new();
-        for event in &self.events {
+        for event in self.events.iter().filter(|it| !it.fails) {
             let total = totals.entry(self.sku(event)).or_default();
             total.0 += event.delta;
             total.1 += 1;
@@ -82,7 +114,9 @@ impl Load {
                 line = index % 20 + 1,
                 delta = event.delta,
             );
+            let fault = self.fault.filter(|_| event.fails).map_or("", Fault::name);
             Outgoing::new(sku.to_owned(), json)
+                .header(FAULT, fault)
                 .id(&id)
                 .header("ce_specversion", "1.0")
                 .header("ce_id", id)

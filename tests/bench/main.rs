@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod child;
+mod failures;
 mod hand;
 mod load;
 mod measure;
@@ -23,7 +24,7 @@ use load::Load;
 use report::Report;
 use servers::Servers;
 
-const USAGE: &str = "usage: sekali-bench [--quick] [--events N] [--rounds N]";
+const USAGE: &str = "usage: sekali-bench [--quick] [--failures] [--events N] [--rounds N]";
 /// Spread over this many partitions.
 const PARTITIONS: i32 = 12;
 
@@ -31,6 +32,8 @@ const PARTITIONS: i32 = 12;
 struct Options {
     events: usize,
     rounds: usize,
+    /// Measure what failing events cost instead of comparing with the hand-written loop.
+    failures: bool,
 }
 
 fn main() -> ExitCode {
@@ -66,9 +69,12 @@ async fn bench(options: &Options) -> Result<bool, anyhow::Error> {
     if cfg!(debug_assertions) {
         bail!("this is a debug build, whose numbers mean nothing: use `make bench`");
     }
+    if options.failures {
+        return failures::bench(options.events, options.rounds).await;
+    }
     // First of all: it looks at the load that others make.
     let mut report = Report::new(options.events);
-    let load = Load::new(options.events);
+    let load = Load::new(options.events, None);
     let servers = Servers::start().await?;
     let topic = servers.kafka().topic("bench", PARTITIONS).await;
     println!("producing {} events of {} SKUs", load.events().len(), load.skus());
@@ -92,7 +98,7 @@ async fn bench(options: &Options) -> Result<bool, anyhow::Error> {
 }
 
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, anyhow::Error> {
-    let mut options = Options { events: 200_000, rounds: 3 };
+    let mut options = Options { events: 200_000, rounds: 3, failures: false };
     while let Some(argument) = arguments.next() {
         let mut number = || {
             let value = arguments.next().with_context(|| format!("{argument} needs a number"))?;
@@ -103,7 +109,8 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, anyho
                 .with_context(|| format!("{argument} {value}: not a number"))
         };
         match argument.as_str() {
-            "--quick" => options = Options { events: 50_000, rounds: 1 },
+            "--quick" => options = Options { events: 50_000, rounds: 1, ..options },
+            "--failures" => options.failures = true,
             "--events" => options.events = number()?,
             "--rounds" => options.rounds = number()?,
             _ => bail!("unknown argument {argument}"),

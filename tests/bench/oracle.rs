@@ -10,7 +10,7 @@ use crate::load::Load;
 /// What is wrong; `None` when every event is in the ledger once and every quantity is the sum of its events.
 pub(crate) async fn check(client: &Client, load: &Load) -> Result<Option<String>, anyhow::Error> {
     let mut expected: HashMap<Uuid, (&str, i64)> =
-        load.events().iter().map(|it| (it.key, (load.sku(it), it.delta))).collect();
+        load.events().iter().filter(|it| !it.fails).map(|it| (it.key, (load.sku(it), it.delta))).collect();
     let rows = client.query("SELECT key, sku, delta FROM public.stock_movement", &[]).await?;
     for row in &rows {
         let (key, sku, delta): (Uuid, &str, i64) = (row.get(0), row.get(1), row.get(2));
@@ -22,6 +22,10 @@ pub(crate) async fn check(client: &Client, load: &Load) -> Result<Option<String>
     }
     if !expected.is_empty() {
         return Ok(Some(format!("{} events are lost", expected.len())));
+    }
+    let dead: i64 = client.query_one("SELECT count(*) FROM sekali.dead_letter", &[]).await?.get(0);
+    if dead as usize != load.expected().1 {
+        return Ok(Some(format!("{dead} dead letters instead of {}", load.expected().1)));
     }
     let mut totals = load.totals();
     for row in &client.query("SELECT sku, quantity, version FROM public.stock", &[]).await? {

@@ -63,7 +63,7 @@ pub(crate) async fn run(
     let postmaster = servers.postmaster().context("the database server has ended")?;
     let before = Usage::now(&client, postmaster).await?;
     let mut process = child.spawn()?;
-    let looks = wait_until_drained(&client, &mut process, load.events().len()).await?;
+    let looks = wait_until_drained(&client, &mut process, load.expected()).await?;
     let after = Usage::now(&client, postmaster).await?;
     let (cpu, rss_mb) = (measure::cpu(process.pid())?, measure::peak_rss_mb(process.pid())?);
     // Commits follow within a second or so. Those of the end of the program are not counted.
@@ -108,7 +108,11 @@ pub(crate) async fn run(
 }
 
 /// Looks at the quantities from outside, ten times a second. Returns how many times.
-async fn wait_until_drained(client: &Client, process: &mut Process, events: usize) -> Result<i64, anyhow::Error> {
+async fn wait_until_drained(
+    client: &Client,
+    process: &mut Process,
+    (events, dead): (usize, usize),
+) -> Result<i64, anyhow::Error> {
     // A row a SKU, whose version counts the movements: cheap next to counting the ledger.
     let statement = client.prepare("SELECT coalesce(sum(version), 0)::bigint FROM public.stock").await?;
     let begin = Instant::now();
@@ -118,7 +122,10 @@ async fn wait_until_drained(client: &Client, process: &mut Process, events: usiz
         beat.tick().await;
         let applied: i64 = client.query_one(&statement, &[]).await?.get(0);
         if events as i64 <= applied {
-            return Ok(looks);
+            let found: i64 = client.query_one("SELECT count(*) FROM sekali.dead_letter", &[]).await?.get(0);
+            if dead as i64 <= found {
+                return Ok(looks);
+            }
         }
         ensure!(process.is_running(), "the program ended after {applied} events: {}", process.stderr());
         ensure!(begin.elapsed() < LIMIT, "only {applied} events after {LIMIT:?}: {}", process.stderr());

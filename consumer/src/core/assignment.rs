@@ -44,6 +44,32 @@ impl<M: Hash> Hash for Core<M> {
 }
 
 impl<M> Core<M> {
+    #[allow(missing_docs)]
+    pub fn parts(&self) -> Vec<(&'static str, u64)>
+    where
+        M: Hash,
+    {
+        use std::collections::hash_map::DefaultHasher;
+        fn h<T: Hash>(t: &T) -> u64 {
+            let mut d = DefaultHasher::new();
+            t.hash(&mut d);
+            d.finish()
+        }
+        let mut v = vec![
+            ("owned", h(&self.owned)),
+            ("known", h(&self.known)),
+            ("commit_at", h(&self.commit_at)),
+            ("recommit", h(&self.recommit_at)),
+            ("budget", h(&self.budget)),
+            ("epoch", self.last_epoch),
+        ];
+        for l in &self.lanes {
+            v.extend(l.parts());
+        }
+        v.extend(self.known.parts());
+        v
+    }
+
     /// Starts without partitions. `seed` only spreads delays within their jitter.
     pub fn new(policy: RetryPolicy, limits: Limits, seed: u64) -> Core<M> {
         assert!(0 < limits.lanes && 0 < limits.batch_max, "limits are positive");

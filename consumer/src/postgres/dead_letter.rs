@@ -2,7 +2,9 @@
 
 use deadpool_postgres::ClientWrapper;
 use sekali_schemas::control::ErrorInfo;
+use sekali_schemas::{Headers, Origin, array_literal};
 use tokio_postgres::Error;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::core::retry::Reason;
@@ -11,8 +13,13 @@ use crate::incoming::Incoming;
 const INSERT: &str = "INSERT INTO sekali.dead_letter (id, consumer_id, key, key_text, reason, class, code, message, \
      attempts, origin_topic, origin_partition, origin_offset, origin_timestamp, resource_key, payload, header_names, \
      header_values, group_fingerprint, first_failed_at) \
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, to_timestamp($13::bigint / 1000.0), $14, $15, $16, $17, \
-     $18, to_timestamp($19::bigint / 1000.0))";
+     SELECT id, $1, key, key_text, reason, class, code, message, attempts, topic, part, off, \
+     to_timestamp(timestamp_ms / 1000.0), resource_key, payload, names::text[], vals::bytea[], fingerprint, \
+     to_timestamp(first_failed_ms / 1000.0) \
+     FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::smallint[], \
+     $10::text[], $11::int[], $12::bigint[], $13::bigint[], $14::bytea[], $15::bytea[], $16::text[], $17::text[], \
+     $18::bigint[], $19::bigint[]) AS dead (id, key, key_text, reason, class, code, message, attempts, topic, part, off, \
+     timestamp_ms, resource_key, payload, names, vals, fingerprint, first_failed_ms)";
 
 /// One dead letter.
 pub(crate) struct DeadLetter<'a> {
@@ -22,44 +29,53 @@ pub(crate) struct DeadLetter<'a> {
     pub(crate) first_failed_at_ms: i64,
 }
 
-/// Inserts a dead letter; its inbox row was decided in the same transaction.
-pub(crate) async fn insert(client: &ClientWrapper, consumer_id: i16, dead: &DeadLetter<'_>) -> Result<(), Error> {
-    let incoming = dead.incoming;
-    let origin = incoming.origin();
-    let headers = incoming.headers_to_keep();
-    // Kafka header names are C strings in the client library, so that they hold no NUL.
-    let names: Vec<&str> = headers.iter().map(|it| it.name).collect();
-    let values: Vec<Option<&[u8]>> = headers.iter().map(|it| it.value).collect();
-    let attempts = i16::try_from(incoming.attempt()).unwrap_or(i16::MAX);
-    let key_text = incoming.key_text().map(|it| it.replace('\0', " "));
-    let error = dead.error;
+/// Inserts dead letters; their inbox rows were decided in the same transaction.
+pub(crate) async fn insert_all(client: &ClientWrapper, consumer_id: i16, dead: &[DeadLetter<'_>]) -> Result<(), Error> {
+    let ids: Vec<Uuid> = dead.iter().map(|_| Uuid::now_v7()).collect();
+    let keys: Vec<Uuid> = dead.iter().map(|it| it.incoming.key()).collect();
+    let texts: Vec<Option<String>> =
+        dead.iter().map(|it| it.incoming.key_text().map(|it| it.replace('\0', " "))).collect();
+    let reasons: Vec<&str> = dead.iter().map(|it| it.reason.as_str()).collect();
+    let classes: Vec<&str> = dead.iter().map(|it| it.error.class.as_str()).collect();
+    let codes: Vec<&str> = dead.iter().map(|it| it.error.code.as_str()).collect();
+    let messages: Vec<&str> = dead.iter().map(|it| it.error.message.as_str()).collect();
+    let attempts: Vec<i16> = dead.iter().map(|it| i16::try_from(it.incoming.attempt()).unwrap_or(i16::MAX)).collect();
+    let origins: Vec<Origin> = dead.iter().map(|it| it.incoming.origin()).collect();
+    let topics: Vec<&str> = origins.iter().map(|it| &*it.topic).collect();
+    let partitions: Vec<i32> = origins.iter().map(|it| it.partition).collect();
+    let offsets: Vec<i64> = origins.iter().map(|it| it.offset).collect();
+    let timestamps: Vec<Option<i64>> = origins.iter().map(|it| it.timestamp_ms).collect();
+    let resource_keys: Vec<Option<&[u8]>> = dead.iter().map(|it| it.incoming.record().key.as_deref()).collect();
+    let payloads: Vec<Option<&[u8]>> = dead.iter().map(|it| it.incoming.record().payload.as_deref()).collect();
+    let headers: Vec<Headers> = dead.iter().map(|it| it.incoming.headers_to_keep()).collect();
+    let names: Vec<String> = headers.iter().map(array_literal::names).collect();
+    let values: Vec<String> = headers.iter().map(array_literal::values).collect();
+    let groups: Vec<i64> =
+        dead.iter().zip(&origins).map(|(it, origin)| group_fingerprint(&origin.topic, it.error)).collect();
+    let first_failed: Vec<i64> = dead.iter().map(|it| it.first_failed_at_ms).collect();
     let statement = client.prepare_cached(INSERT).await?;
-    client
-        .execute(
-            &statement,
-            &[
-                &Uuid::now_v7(),
-                &consumer_id,
-                &incoming.key(),
-                &key_text,
-                &dead.reason.as_str(),
-                &error.class,
-                &error.code,
-                &error.message,
-                &attempts,
-                &&*origin.topic,
-                &origin.partition,
-                &origin.offset,
-                &origin.timestamp_ms,
-                &incoming.record().key.as_deref(),
-                &incoming.record().payload.as_deref(),
-                &names,
-                &values,
-                &group_fingerprint(&origin.topic, error),
-                &dead.first_failed_at_ms,
-            ],
-        )
-        .await?;
+    let params: [&(dyn ToSql + Sync); 19] = [
+        &consumer_id,
+        &ids,
+        &keys,
+        &texts,
+        &reasons,
+        &classes,
+        &codes,
+        &messages,
+        &attempts,
+        &topics,
+        &partitions,
+        &offsets,
+        &timestamps,
+        &resource_keys,
+        &payloads,
+        &names,
+        &values,
+        &groups,
+        &first_failed,
+    ];
+    client.execute(&statement, &params).await?;
     Ok(())
 }
 

@@ -105,14 +105,16 @@ pub(crate) async fn write(desk: &Desk<'_>, from: From, failed: &[Failed<'_>]) ->
     let Desk { client, consumer_id, now_ms, .. } = *desk;
     let ours = write_rows(client, consumer_id, failed).await?;
     let taken: Vec<bool> = failed.iter().map(|it| ours.contains(&it.row_key())).collect();
-    let mut records = Vec::new();
+    let (mut records, mut dead) = (Vec::new(), Vec::new());
     for (it, _) in failed.iter().zip(&taken).filter(|(_, taken)| **taken) {
         records.push(outbound(desk.routes, now_ms, it)?);
         if let Decision::Dead(reason) = it.decision {
             let first_failed_at_ms = it.incoming.first_failed_at_ms().unwrap_or(now_ms);
-            let dead = DeadLetter { incoming: it.incoming, reason, error: &it.error, first_failed_at_ms };
-            dead_letter::insert(client, consumer_id, &dead).await?;
+            dead.push(DeadLetter { incoming: it.incoming, reason, error: &it.error, first_failed_at_ms });
         }
+    }
+    if !dead.is_empty() {
+        dead_letter::insert_all(client, consumer_id, &dead).await?;
     }
     hold_keys(desk, from, failed.iter().zip(&taken).filter(|(_, taken)| **taken).map(|(it, _)| it)).await?;
     if !records.is_empty() {
