@@ -26,6 +26,7 @@
 
 pub mod admin;
 mod batch;
+mod caught_up;
 mod clock;
 pub mod config;
 pub mod core;
@@ -39,6 +40,7 @@ mod kafka;
 pub mod metrics;
 mod postgres;
 mod probes;
+mod retention;
 mod routes;
 mod runtime;
 mod transaction;

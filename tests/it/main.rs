@@ -12,6 +12,7 @@ mod outcomes;
 mod probes;
 mod rebalance;
 mod relay;
+mod retention;
 mod retry;
 mod stock;
 mod trouble;

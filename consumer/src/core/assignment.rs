@@ -58,6 +58,7 @@ impl<M> Core<M> {
             Event::Revoked(partitions) => self.revoked(partitions),
             Event::Lost(partitions) => self.lost(&partitions),
             Event::Received(partition, records) => self.received(partition, records),
+            Event::Reached(partition, offset) => self.reached(partition, offset),
             Event::Finished { lane, outcome, items } => self.finished(now, lane, outcome, items, &mut actions),
             Event::Committed(positions) => self.committed(&positions),
             Event::Tick => {}
@@ -87,6 +88,11 @@ impl<M> Core<M> {
     /// Partitions owned now, with the next offset to read where it is known.
     pub fn positions(&self) -> impl Iterator<Item = (Partition, Option<Offset>)> {
         self.owned.iter().map(|(&partition, it)| (partition, it.position()))
+    }
+
+    /// Whether the partition is owned now.
+    pub fn owns(&self, partition: Partition) -> bool {
+        self.owned.contains_key(&partition)
     }
 
     /// Messages buffered and in hand.
@@ -167,6 +173,14 @@ impl<M> Core<M> {
         let Some(owned) = self.owned.get_mut(&partition) else { return };
         if !owned.leaving && self.stopping.is_none() {
             owned.receive(records);
+        }
+    }
+
+    fn reached(&mut self, partition: Partition, offset: Offset) {
+        let Some(owned) = self.owned.get_mut(&partition) else { return };
+        // Buffers are dropped then, and undecided records with them.
+        if !owned.leaving && self.stopping.is_none() {
+            owned.reached(offset);
         }
     }
 
