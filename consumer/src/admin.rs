@@ -6,9 +6,11 @@ mod kafka;
 mod lag;
 mod migrate;
 mod postgres;
+mod retention;
 pub mod topics;
 
 pub(crate) use kafka::Cluster;
 pub use lag::{PartitionLag, lag};
 pub use migrate::{AppliedMigration, MigrationReport, migrate, require_schema, schema_version};
 pub(crate) use postgres::connect;
+pub(crate) use retention::require_inbox_retention;

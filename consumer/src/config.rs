@@ -1,6 +1,7 @@
 //! The configuration: one TOML file, every key overridable by an environment variable, checked as a whole.
 
 mod check;
+mod for_ever;
 mod listen;
 mod print;
 mod problems;

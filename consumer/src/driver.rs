@@ -8,13 +8,14 @@ use std::time::Duration;
 use sekali_producer::{Error, ErrorKind};
 use tokio::sync::mpsc;
 
+use crate::caught_up::{CaughtUp, Extent};
 use crate::clock::Clock;
 use crate::core::{Action, Core, Event, Offset, Partition, Timestamp};
 use crate::executor::{How, Work};
 use crate::holds::Holds;
 use crate::housekeeping::Progress;
 use crate::incoming::Incoming;
-use crate::kafka::{Clients, Command, Link, Polled, Role};
+use crate::kafka::{Clients, Command, Link, Polled, Role, Statistics};
 use crate::metrics::{self, Metrics};
 use crate::probes::Status;
 use crate::routes::Routes;
@@ -42,6 +43,7 @@ pub(crate) struct Driver {
     pub(crate) drain: Duration,
     /// What Kafka had of each partition when it was last asked.
     pub(crate) confirmed: HashMap<Partition, Offset>,
+    pub(crate) caught_up: CaughtUp,
 }
 
 /// The longest the loop sleeps, so that a loop that turns can be told from one that stands still.
@@ -143,18 +145,7 @@ impl Driver {
                 tracing::debug!(error, "offset commit failed, trying again");
                 Turn::On
             }
-            Polled::Statistics(role, statistics) => {
-                if role == Role::Source {
-                    self.report_lag(&statistics.ends);
-                }
-                // Each client knows its own partitions only.
-                self.backlogs.insert(role, statistics.backlog);
-                let backlog = self.backlogs.values().flatten().copied().collect();
-                match self.step(Event::Backlog(backlog)) {
-                    Turn::On => self.confirmed(statistics.committed),
-                    turn => turn,
-                }
-            }
+            Polled::Statistics(role, statistics) => self.statistics(role, statistics),
             Polled::Trouble => Turn::On,
             Polled::Fatal(error) => Turn::Dead(error),
             Polled::Closed(role) => self.closed(role, self.stopping),
@@ -196,6 +187,33 @@ impl Driver {
                 Turn::Dead(error)
             }
         }
+    }
+
+    /// Comes from each client every few seconds.
+    fn statistics(&mut self, role: Role, statistics: Statistics) -> Turn {
+        self.report_lag(&statistics.bounds);
+        // Each client knows its own partitions only.
+        self.backlogs.insert(role, statistics.backlog);
+        let backlog = self.backlogs.values().flatten().copied().collect();
+        if let turn @ (Turn::Closing | Turn::Closed) = self.step(Event::Backlog(backlog)) {
+            return turn;
+        }
+        for (partition, offset) in statistics.reached {
+            if let turn @ (Turn::Closing | Turn::Closed) = self.step(Event::Reached(partition, offset)) {
+                return turn;
+            }
+        }
+        let turn = self.confirmed(statistics.committed);
+        let now = self.clock.now();
+        let bounds = statistics.bounds.into_iter().filter(|it| self.core.owns(it.0));
+        for (partition, start, end) in bounds {
+            let extent = Extent { start, end, committed: self.confirmed.get(&partition).copied() };
+            if let Some(at) = self.caught_up.look(now, partition, extent) {
+                let topic = self.routes.name(partition.topic).clone();
+                self.progress.caught_up(topic, partition.number, extent.next(), at);
+            }
+        }
+        turn
     }
 
     /// A client's thread has ended, and must not before it was told to.
@@ -304,6 +322,7 @@ impl Driver {
     }
 
     fn forget(&mut self, partitions: &[Partition]) {
+        self.caught_up.forget(partitions);
         self.confirmed.retain(|it, _| !partitions.contains(it));
         for it in partitions.iter().filter(|it| !it.retry) {
             self.set_lag(*it, f64::NAN, f64::NAN);
@@ -311,9 +330,9 @@ impl Driver {
     }
 
     /// Every few seconds, with the client's statistics.
-    fn report_lag(&self, ends: &[(Partition, Offset)]) {
+    fn report_lag(&self, bounds: &[(Partition, Offset, Offset)]) {
         let now = self.clock.now();
-        let ends: HashMap<Partition, Offset> = ends.iter().copied().collect();
+        let ends: HashMap<Partition, Offset> = bounds.iter().map(|&(it, _, end)| (it, end)).collect();
         let seconds_since = |it: Timestamp| now.0.saturating_sub(it.0) as f64 / 1000.0;
         let heads: HashMap<Partition, _> = self.core.heads().map(|(it, produced, due)| (it, (produced, due))).collect();
         let mut overdue: HashMap<&str, f64> = self.routes.source_names().map(|it| (&**it, 0.0)).collect();

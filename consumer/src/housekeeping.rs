@@ -9,29 +9,70 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{self, Clock};
+use crate::core::Timestamp;
 use crate::holds::Holds;
 use crate::metrics;
-use crate::postgres::progress;
+use crate::postgres::progress::{self, Position};
 use crate::probes::Status;
 use crate::routes::Routes;
 use crate::{Error, ErrorKind, SqlError};
 
 /// Positions that Kafka confirmed and the database does not know yet.
 #[derive(Clone, Default)]
-pub(crate) struct Progress(Arc<Mutex<Positions>>);
+pub(crate) struct Progress(Arc<Mutex<Noted>>);
 
-/// Topic and partition to the next offset to read.
-type Positions = HashMap<(Arc<str>, i32), i64>;
+/// Topic and partition.
+type Place = (Arc<str>, i32);
+
+#[derive(Default)]
+struct Noted {
+    positions: HashMap<Place, Position>,
+    /// Moments that the database has, so that idle partitions cost no writes.
+    written: HashMap<Place, i64>,
+}
+
+/// The clock of an idle partition is written so often; retention is a matter of days.
+const CLOCK_STEP_MS: i64 = 30_000;
 
 impl Progress {
     pub(crate) fn note(&self, positions: impl Iterator<Item = (Arc<str>, i32, i64)>) {
         let mut noted = self.lock();
         for (topic, partition, offset) in positions {
-            noted.insert((topic, partition), offset);
+            let position = Position { offset, caught_up_ms: None };
+            noted.positions.entry((topic, partition)).or_insert(position).offset = offset;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Positions> {
+    /// Notes the moment up to which everything of a partition is committed.
+    pub(crate) fn caught_up(&self, topic: Arc<str>, partition: i32, offset: i64, at: Timestamp) {
+        let mut noted = self.lock();
+        let (place, at_ms) = ((topic, partition), i64::try_from(at.0).unwrap_or(i64::MAX));
+        let fresh = noted.written.get(&place).is_some_and(|it| at_ms < it.saturating_add(CLOCK_STEP_MS));
+        if fresh && !noted.positions.contains_key(&place) {
+            return;
+        }
+        noted.positions.insert(place, Position { offset, caught_up_ms: Some(at_ms) });
+    }
+
+    fn take(&self) -> HashMap<Place, Position> {
+        std::mem::take(&mut self.lock().positions)
+    }
+
+    fn written(&self, positions: HashMap<Place, Position>) {
+        let moments = positions.into_iter().filter_map(|(place, it)| Some((place, it.caught_up_ms?)));
+        self.lock().written.extend(moments);
+    }
+
+    /// Not written: what was noted since is newer.
+    fn give_back(&self, positions: HashMap<Place, Position>) {
+        let mut noted = self.lock();
+        for (place, older) in positions {
+            let position = noted.positions.entry(place).or_insert(older);
+            position.caught_up_ms = position.caught_up_ms.or(older.caught_up_ms);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Noted> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -104,19 +145,17 @@ impl Housekeeping {
     }
 
     async fn write_progress(&self, client: &ClientWrapper) -> Result<(), tokio_postgres::Error> {
-        let noted = std::mem::take(&mut *self.progress.lock());
+        let noted = self.progress.take();
         if noted.is_empty() {
             return Ok(());
         }
-        let mut positions: Vec<(&str, i32, i64)> =
-            noted.iter().map(|((topic, partition), offset)| (&**topic, *partition, *offset)).collect();
-        positions.sort_unstable();
+        let mut positions: Vec<(&str, i32, Position)> =
+            noted.iter().map(|((topic, partition), position)| (&**topic, *partition, *position)).collect();
+        positions.sort_unstable_by_key(|it| (it.0, it.1));
         let written = progress::note(client, self.consumer_id, &positions).await;
-        if written.is_err() {
-            let mut again = self.progress.lock();
-            for (place, offset) in noted {
-                again.entry(place).or_insert(offset);
-            }
+        match written {
+            Ok(()) => self.progress.written(noted),
+            Err(_) => self.progress.give_back(noted),
         }
         written
     }

@@ -5,6 +5,7 @@
 //! partitions only.
 
 mod context;
+mod holes;
 mod poll;
 mod read;
 mod settings;
@@ -48,8 +49,11 @@ pub(crate) enum Polled {
 /// client library has no other answer for them.
 #[derive(Default)]
 pub(crate) struct Statistics {
-    /// End of partitions, as far as a read_committed consumer can read.
-    pub(crate) ends: Vec<(Partition, Offset)>,
+    /// Start and end of partitions, as far as a read_committed consumer can read.
+    pub(crate) bounds: Vec<(Partition, Offset, Offset)>,
+    /// Offsets below which no record is left to be received: what lies between the last record and here are transaction
+    /// markers, aborted or compacted records.
+    pub(crate) reached: Vec<(Partition, Offset)>,
     /// Committed positions.
     pub(crate) committed: Vec<(Partition, Offset)>,
     /// Partitions with records that were not handed out.

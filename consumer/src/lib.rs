@@ -26,6 +26,7 @@
 
 pub mod admin;
 mod batch;
+mod caught_up;
 mod clock;
 pub mod config;
 pub mod core;
@@ -41,6 +42,7 @@ mod kafka;
 pub mod metrics;
 mod postgres;
 mod probes;
+mod retention;
 mod routes;
 mod runtime;
 mod transaction;

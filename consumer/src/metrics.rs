@@ -97,6 +97,10 @@ metrics! {
     KEY_REUSE = Metric::counter("sekali_key_reuse_total", "Messages whose idempotency key was decided with another payload.").with(&[("topic", &[])]);
     /// Rows of the inbox.
     INBOX_ROWS = Metric::gauge("sekali_inbox_rows", "Rows of the inbox over all consumers, as estimated by PostgreSQL. Aggregate with max.");
+    /// Rows purged.
+    INBOX_PURGED = Metric::counter("sekali_inbox_purged_total", "Decisions older than inbox.retention that this process forgot.");
+    /// The group's own clock.
+    RETENTION_CLOCK = Metric::gauge("sekali_inbox_clock_timestamp_seconds", "The group's own clock, Unix time: everything older is committed on every partition, and the purge counts inbox.retention from here. 0 while a partition was never caught up, NaN with inbox.retention = forever. The same in every process: aggregate with min.");
     /// Batches rolled back.
     BATCH_FAILURES = Metric::counter("sekali_batch_failures_total", "Transactions rolled back, by class of the failure.").with(&[("error_class", &[])]);
     /// Panics.

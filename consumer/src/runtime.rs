@@ -11,6 +11,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::caught_up::CaughtUp;
 use crate::clock::{self, Clock};
 use crate::config::{self, Config, KeyFrom};
 use crate::core::hold::{AfterDeadLetter, Rule};
@@ -25,6 +26,7 @@ use crate::kafka::{CHUNKS_MAX, Clients, Polled, Reader, Role, consumer_config};
 use crate::metrics::Metrics;
 use crate::postgres::inbox;
 use crate::probes::{self, Status};
+use crate::retention::Purge;
 use crate::routes::Routes;
 use crate::{Handler, admin};
 
@@ -36,7 +38,7 @@ pub struct Consumer<H> {
     routes: Arc<Routes>,
     consumer_id: i16,
     clock: Arc<Clock>,
-    /// Source topics with their numbers of partitions.
+    /// Topics that the group reads, with their numbers of partitions.
     partitions: Vec<(Arc<str>, usize)>,
 }
 
@@ -74,7 +76,7 @@ impl<H: Handler> Consumer<H> {
         let section = &self.config.consumer;
         let recorder = self.config.admin.listen.map(|_| probes::recorder(&section.group));
         let metrics = Arc::new(Metrics::register(&self.routes, self.config.retry.delays.len()));
-        for (topic, count) in &self.partitions {
+        for (topic, count) in self.partitions.iter().filter(|it| self.routes.source_names().any(|name| *name == it.0)) {
             crate::metrics::level(&crate::metrics::TOPIC_PARTITIONS, &[("topic", topic)]).set(*count as f64);
         }
         crate::metrics::MAX_POLL_INTERVAL.level(&[]).set(section.max_poll_interval.as_secs_f64());
@@ -88,6 +90,7 @@ impl<H: Handler> Consumer<H> {
         let (events, results) = mpsc::unbounded_channel();
         let holds = self.holds(&events);
         let progress = self.start_housekeeping(&side, status.clone(), holds.clone());
+        self.start_purge(&side);
 
         let drain = section.drain_timeout;
         let limits = limits(&self.config);
@@ -137,6 +140,7 @@ impl<H: Handler> Consumer<H> {
             progress,
             drain,
             confirmed: HashMap::new(),
+            caught_up: CaughtUp::default(),
         };
         let ended = driver.run(shutdown).await;
         executors.close();
@@ -155,6 +159,16 @@ impl<H: Handler> Consumer<H> {
         let wake = relay.wake_handle();
         side.running.spawn(relay.run(side.stop.clone()));
         Ok(Some(wake))
+    }
+
+    fn start_purge(&self, side: &Side) {
+        let Some(retention) = self.config.inbox.retention else {
+            crate::metrics::RETENTION_CLOCK.level(&[]).set(f64::NAN);
+            return;
+        };
+        let (pool, partitions) = (self.pool.clone(), self.partitions.clone());
+        let purge = Purge::new(pool, self.consumer_id, retention, partitions, self.clock.now_ms());
+        side.running.spawn(purge.run(side.stop.clone()));
     }
 
     fn holds(&self, events: &mpsc::UnboundedSender<Event<Incoming>>) -> Holds {
@@ -262,16 +276,18 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
-/// Topics are never made by accident: one that is missing is an error with the command that makes it. Returns the source
-/// topics with their numbers of partitions.
+/// Topics are never made by accident: one that is missing is an error with the command that makes it. Nor may they keep
+/// records for longer than decisions are remembered. Returns the topics that are read with their numbers of partitions.
 async fn require_topics(config: &Config, routes: &Routes) -> Result<Vec<(Arc<str>, usize)>, Error> {
-    let metadata = admin::Cluster::connect(&config.kafka).await?.metadata().await?;
+    let cluster = admin::Cluster::connect(&config.kafka).await?;
+    let metadata = cluster.metadata().await?;
     let partitions =
         |name: &str| metadata.topics().iter().find(|it| it.name() == name).map_or(0, |it| it.partitions().len());
     let subscribed = routes.subscribed().iter().map(|it| &*it.name);
     let missing: Vec<&str> = subscribed.chain(routes.dlqs()).filter(|it| partitions(it) == 0).collect();
     if missing.is_empty() {
-        return Ok(routes.source_names().map(|it| (it.clone(), partitions(it))).collect());
+        admin::require_inbox_retention(config, &cluster).await?;
+        return Ok(routes.subscribed().iter().map(|it| (it.name.clone(), partitions(&it.name))).collect());
     }
     let text = format!("missing: {}; run `sekali topics apply`", missing.join(", "));
     Err(Error::new(ErrorKind::Kafka, "find the topics of the group").because(text))

@@ -118,7 +118,8 @@ CREATE TABLE sekali.lock (
     acquired_at timestamptz NOT NULL DEFAULT now()
 );
 
--- Next offset to read of each partition, with the moment of its commit: the group's own clock.
+-- Next offset to read of each partition, with the moment up to which everything of it is committed: the group's own
+-- clock. -infinity: nobody knows yet.
 CREATE TABLE sekali.progress (
     consumer_id  smallint    NOT NULL,
     topic        text        NOT NULL,

@@ -14,6 +14,7 @@ mod outcomes;
 mod probes;
 mod rebalance;
 mod relay;
+mod retention;
 mod retry;
 mod stock;
 mod trouble;

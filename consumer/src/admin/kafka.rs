@@ -64,19 +64,25 @@ impl Cluster {
         .await
     }
 
-    /// The named topics that exist, with their settings.
-    pub(super) async fn describe(&self, names: &[&str]) -> Result<BTreeMap<String, Found>, Error> {
+    /// The named topics that exist, with their settings. The inner error is that of the request for the settings.
+    pub(super) async fn describe(&self, names: &[&str]) -> Result<Result<BTreeMap<String, Found>, KafkaError>, Error> {
         let metadata = self.metadata().await?;
         let exists = |name: &&str| metadata.topics().iter().any(|it| it.name() == *name && it.error().is_none());
         let existing: Vec<ResourceSpecifier<'_>> =
             names.iter().filter(|it| exists(it)).map(|it| ResourceSpecifier::Topic(it)).collect();
         if existing.is_empty() {
-            return Ok(BTreeMap::new());
+            return Ok(Ok(BTreeMap::new()));
         }
-        let described = self.admin.describe_configs(&existing, &options()).await.map_err(|it| self.explain(&it))?;
+        let described = match self.admin.describe_configs(&existing, &options()).await {
+            Ok(described) => described,
+            Err(error) => return Ok(Err(error)),
+        };
         let mut found = BTreeMap::new();
         for resource in described {
-            let resource = resource.map_err(|code| self.explain(&KafkaError::Global(code)))?;
+            let resource = match resource {
+                Ok(resource) => resource,
+                Err(code) => return Ok(Err(KafkaError::Global(code))),
+            };
             let OwnedResourceSpecifier::Topic(name) = &resource.specifier else { continue };
             let Some(topic) = metadata.topics().iter().find(|it| it.name() == name) else { continue };
             let partitions = topic.partitions();
@@ -91,7 +97,7 @@ impl Cluster {
                 },
             );
         }
-        Ok(found)
+        Ok(Ok(found))
     }
 
     /// Creates topics. One that somebody else created meanwhile is fine.

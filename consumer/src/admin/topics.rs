@@ -5,6 +5,7 @@ mod desired;
 use std::collections::BTreeMap;
 
 use rdkafka::admin::{AlterConfig, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::error::KafkaError;
 use sekali_producer::{Error, ErrorKind};
 use serde::Serialize;
 
@@ -126,6 +127,14 @@ pub async fn apply(config: &Config) -> Result<Plan, Error> {
 
 /// The topics of the group that exist.
 pub(super) async fn look(config: &Config, cluster: &Cluster) -> Result<BTreeMap<String, Found>, Error> {
+    look_closely(config, cluster).await?.map_err(|error| cluster.explain(&error))
+}
+
+/// The same, with the client's own error when it is the settings that cannot be read.
+pub(super) async fn look_closely(
+    config: &Config,
+    cluster: &Cluster,
+) -> Result<Result<BTreeMap<String, Found>, KafkaError>, Error> {
     let all = config.group_topics().map_err(|error| Error::new(ErrorKind::Config, "name the topics").because(error))?;
     let wanted: Vec<&str> = all
         .topics

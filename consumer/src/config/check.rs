@@ -213,7 +213,9 @@ impl Checks<'_> {
             self.problem("topics", "retry_retention", what);
         }
         let kept = topics.source_retention.max(topics.retry_retention);
-        if let Some(what) = inbox_retention_problem(inbox.retention, kept, self.config.retry_path_max()) {
+        if let Some(retention) = inbox.retention
+            && let Some(what) = inbox_retention_problem(retention, kept, self.config.retry_path_max())
+        {
             self.problem("inbox", "retention", what);
         }
     }

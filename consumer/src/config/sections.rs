@@ -171,10 +171,11 @@ section! {
     /// The table of decisions.
     InboxSection {
         /// How long a decision is remembered, on the group's own clock. It must outlive everything that Kafka may
-        /// deliver again: topic retention and the whole retry path. Lower processes old messages twice, higher costs
-        /// disk.
-        #[serde(with = "duration")]
-        retention: Duration = Duration::from_secs(9 * DAY),
+        /// deliver again: topic retention and the whole retry path. Lower would process old messages twice and is
+        /// refused at start, higher costs disk. "forever" purges nothing, and is what a topic without an end to its
+        /// retention needs.
+        #[serde(with = "super::for_ever")]
+        retention: Option<Duration> = Some(Duration::from_secs(9 * DAY)),
     }
 }
 

@@ -44,32 +44,6 @@ impl<M: Hash> Hash for Core<M> {
 }
 
 impl<M> Core<M> {
-    #[allow(missing_docs)]
-    pub fn parts(&self) -> Vec<(&'static str, u64)>
-    where
-        M: Hash,
-    {
-        use std::collections::hash_map::DefaultHasher;
-        fn h<T: Hash>(t: &T) -> u64 {
-            let mut d = DefaultHasher::new();
-            t.hash(&mut d);
-            d.finish()
-        }
-        let mut v = vec![
-            ("owned", h(&self.owned)),
-            ("known", h(&self.known)),
-            ("commit_at", h(&self.commit_at)),
-            ("recommit", h(&self.recommit_at)),
-            ("budget", h(&self.budget)),
-            ("epoch", self.last_epoch),
-        ];
-        for l in &self.lanes {
-            v.extend(l.parts());
-        }
-        v.extend(self.known.parts());
-        v
-    }
-
     /// Starts without partitions. `seed` only spreads delays within their jitter.
     pub fn new(policy: RetryPolicy, limits: Limits, seed: u64) -> Core<M> {
         assert!(0 < limits.lanes && 0 < limits.batch_max, "limits are positive");
@@ -101,6 +75,7 @@ impl<M> Core<M> {
             Event::Revoked(partitions) => self.revoked(partitions),
             Event::Lost(partitions) => self.lost(&partitions),
             Event::Received(partition, records) => self.received(partition, records),
+            Event::Reached(partition, offset) => self.reached(partition, offset),
             Event::Finished { lane, outcome, items, findings } => {
                 self.finished(now, lane, outcome, items, &findings, &mut actions);
             }
@@ -143,6 +118,11 @@ impl<M> Core<M> {
     /// Partitions owned now, with the next offset to read where it is known.
     pub fn positions(&self) -> impl Iterator<Item = (Partition, Option<Offset>)> {
         self.owned.iter().map(|(&partition, it)| (partition, it.position()))
+    }
+
+    /// Whether the partition is owned now.
+    pub fn owns(&self, partition: Partition) -> bool {
+        self.owned.contains_key(&partition)
     }
 
     /// Messages buffered and in hand.
@@ -217,6 +197,14 @@ impl<M> Core<M> {
         let Some(owned) = self.owned.get_mut(&partition) else { return };
         if !owned.leaving && self.stopping.is_none() {
             owned.receive(records);
+        }
+    }
+
+    fn reached(&mut self, partition: Partition, offset: Offset) {
+        let Some(owned) = self.owned.get_mut(&partition) else { return };
+        // Buffers are dropped then, and undecided records with them.
+        if !owned.leaving && self.stopping.is_none() {
+            owned.reached(offset);
         }
     }
 

@@ -94,6 +94,8 @@ pub enum Event<M> {
     Lost(Vec<Partition>),
     /// Records of one partition, in offset order.
     Received(Partition, Vec<Record<M>>),
+    /// No record below this offset is left to be received: the rest of them are holes.
+    Reached(Partition, Offset),
     /// An executor ended its batch. It gives the items back unless they are decided.
     Finished {
         /// Which executor.

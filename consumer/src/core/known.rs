@@ -27,17 +27,6 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn parts(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            ("held", self.held.len() as u64),
-            ("reads", self.reads),
-            ("answered", self.answered),
-            ("signs", self.signs),
-            ("ready", self.ready as u64),
-            ("asked", self.asked_at.0),
-            ("again", self.read_again_at.0),
-        ]
-    }
     pub(super) fn is_held(&self, key: Option<KeyId>) -> bool {
         key.is_some_and(|it| self.held.contains_key(&it))
     }

@@ -69,36 +69,6 @@ pub(super) struct InHand {
 }
 
 impl<M> Lane<M> {
-    pub(super) fn parts(&self) -> Vec<(&'static str, u64)>
-    where
-        M: std::hash::Hash,
-    {
-        use std::collections::hash_map::DefaultHasher;
-        use std::hash::{Hash, Hasher};
-        fn h<T: Hash>(t: &T) -> u64 {
-            let mut d = DefaultHasher::new();
-            t.hash(&mut d);
-            d.finish()
-        }
-        vec![
-            ("stage", h(&self.stage)),
-            ("redo", h(&self.redo)),
-            ("batch", self.batch_limit as u64),
-            ("probe", self.probe_limit as u64),
-            ("inter", self.interruptions as u64),
-            ("failing", self.failing as u64),
-            ("clean", self.clean as u64),
-            ("careful", self.careful as u64),
-            ("held_failing", self.held_failing as u64),
-            ("held_limit", self.held_limit as u64),
-            ("held_since", h(&self.held_since)),
-            ("in_hand", h(&self.in_hand)),
-            ("suspect", self.suspect as u64),
-            ("turn", self.turn as u64),
-            ("lwr", self.last_was_retry as u64),
-            ("lwh", self.last_was_held as u64),
-        ]
-    }
     pub(super) fn new(limits: &Limits) -> Lane<M> {
         Lane {
             stage: Stage::Idle,

@@ -129,6 +129,13 @@ impl<M> Owned<M> {
         self.held_full = self.blocked_until.is_some();
     }
 
+    /// Passes over holes, when everything before them is decided.
+    pub(super) fn reached(&mut self, offset: Offset) {
+        if self.buffer.is_empty() && self.in_hand == 0 && self.paused.is_none() && self.position < Some(offset) {
+            self.position = Some(offset);
+        }
+    }
+
     pub(super) fn position(&self) -> Option<Offset> {
         self.position
     }

@@ -13,6 +13,7 @@ use rdkafka::{Offset as KafkaOffset, Statistics, TopicPartitionList};
 use sekali_producer::KafkaCauses;
 use tokio::sync::mpsc;
 
+use super::holes::Holes;
 use super::{Command, Polled, Role};
 use crate::core::{Offset, Partition};
 use crate::metrics::{self, Metrics};
@@ -35,6 +36,9 @@ pub(crate) struct Context {
     pub(crate) given_up: Mutex<Vec<Partition>>,
     /// Orders that came while the callback waited, for the loop to carry out.
     pub(crate) deferred: Mutex<Vec<Command>>,
+    /// Told after the records that were fetched before them.
+    pub(crate) statistics: Mutex<Option<super::Statistics>>,
+    pub(crate) holes: Mutex<Holes>,
     /// The final positions are committed already.
     pub(crate) closing: AtomicBool,
 }
@@ -47,6 +51,16 @@ impl Context {
 
     pub(crate) fn commands(&self) -> MutexGuard<'_, Receiver<Command>> {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the client's statistics said belongs to the assignment before.
+    fn unsettle(&self) {
+        self.holes().rebalanced();
+        *self.statistics.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(crate) fn holes(&self) -> MutexGuard<'_, Holes> {
+        self.holes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn partition(&self, topic: &str, number: i32) -> Option<Partition> {
@@ -160,7 +174,7 @@ impl ClientContext for Context {
             for it in topic.partitions.values() {
                 let Some(partition) = self.partition(name, it.partition) else { continue };
                 if 0 <= it.ls_offset {
-                    told.ends.push((partition, it.ls_offset));
+                    told.bounds.push((partition, it.lo_offset.max(0), it.ls_offset));
                 }
                 // What is left may be markers of transactions: no records, but passed by when they are fetched.
                 let unfetched = 0 <= it.next_offset && it.next_offset < it.ls_offset;
@@ -170,14 +184,17 @@ impl ClientContext for Context {
                 if 0 <= it.committed_offset {
                     told.committed.push((partition, it.committed_offset));
                 }
+                let reached = self.holes().look(statistics.ts, partition, it);
+                told.reached.extend(reached.map(|offset| (partition, offset)));
             }
         }
-        self.tell(Polled::Statistics(self.role, told));
+        *self.statistics.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
     }
 }
 
 impl ConsumerContext for Context {
     fn pre_rebalance(&self, consumer: &BaseConsumer<Context>, rebalance: &Rebalance<'_>) {
+        self.unsettle();
         let Rebalance::Revoke(list) = rebalance else { return };
         let partitions = self.partitions(list);
         if partitions.is_empty() {
@@ -199,6 +216,7 @@ impl ConsumerContext for Context {
     }
 
     fn post_rebalance(&self, consumer: &BaseConsumer<Context>, rebalance: &Rebalance<'_>) {
+        self.unsettle();
         match rebalance {
             Rebalance::Assign(list) => {
                 // A pause belongs to the assignment under which it was ordered.

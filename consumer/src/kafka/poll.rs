@@ -76,6 +76,8 @@ impl Poller {
             drain_timeout,
             given_up: Mutex::default(),
             deferred: Mutex::default(),
+            statistics: Mutex::default(),
+            holes: Mutex::default(),
             closing: false.into(),
         };
         let consumer: BaseConsumer<Context> =
@@ -227,6 +229,11 @@ impl Poller {
             let runs = self.reader.read(chunk, &given_up);
             self.consumer.context().tell(Polled::Records(runs));
         }
+        let context = self.consumer.context();
+        let statistics = context.statistics.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(statistics) = statistics {
+            context.tell(Polled::Statistics(context.role, statistics));
+        }
     }
 
     fn failed(&self, error: &KafkaError) {
@@ -245,12 +252,14 @@ impl Poller {
         if partitions.is_empty() {
             return;
         }
+        self.consumer.context().holes().disturbed(partitions);
         if let Err(error) = self.consumer.pause(&self.list(partitions)) {
             tracing::warn!(%error, "pausing failed");
         }
     }
 
     fn resume(&self, partition: Partition) {
+        self.consumer.context().holes().disturbed(&[partition]);
         if let Err(error) = self.consumer.resume(&self.list(&[partition])) {
             tracing::warn!(%error, "resuming failed");
         }

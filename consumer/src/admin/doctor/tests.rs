@@ -33,7 +33,15 @@ fn retention_is_measured_by_what_the_cluster_keeps() {
     let long = topics::retention(&config(), &cluster(9 * DAY_MS));
     assert_eq!(long.status, Status::Fail, "{long:?}");
     assert!(long.finding.contains("topic t:") && long.finding.contains("9days"), "{long:?}");
-    assert_eq!(topics::retention(&config(), &cluster(-1)).status, Status::Warn);
+    let endless = topics::retention(&config(), &cluster(-1));
+    assert_eq!(endless.status, Status::Fail, "{endless:?}");
+    assert!(endless.remedy.contains("inbox.retention = \"forever\""), "{endless:?}");
+    let mut forever = config();
+    forever.inbox.retention = None;
+    assert_eq!(topics::retention(&forever, &cluster(-1)).status, Status::Ok);
+    let mut compacted = cluster(DAY_MS);
+    compacted.get_mut("t").unwrap().settings.insert("cleanup.policy".to_owned(), "compact".to_owned());
+    assert_eq!(topics::retention(&config(), &compacted).status, Status::Fail, "its retention.ms means nothing");
     assert_eq!(topics::retention(&config(), &BTreeMap::new()).status, Status::Skipped);
 }
 

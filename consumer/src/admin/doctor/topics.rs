@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::Check;
+use crate::admin::retention::outlived;
 use crate::admin::topics::{Action, Found, compare};
-use crate::config::{Config, inbox_retention_problem};
+use crate::config::Config;
 
 const APPLY: &str = "run `sekali topics apply`";
 
@@ -37,31 +38,13 @@ pub(super) fn topics(config: &Config, found: &BTreeMap<String, Found>) -> Check 
 /// Compares what the cluster really keeps, not what is configured.
 pub(super) fn retention(config: &Config, found: &BTreeMap<String, Found>) -> Check {
     const NAME: &str = "retention";
-    let all = match config.group_topics() {
-        Ok(all) => all,
-        Err(error) => return Check::fail(NAME, error.to_string(), "correct the names of the topics"),
-    };
-    let read = all.topics.iter().flat_map(|it| std::iter::once(&it.source).chain(it.retry.iter().map(|it| &it.1)));
-    let kept: Vec<(&String, &Found)> = read.filter_map(|it| Some((it, found.get(it)?))).collect();
-    if kept.is_empty() {
+    if found.is_empty() {
         return Check::skipped(NAME, "topics");
     }
-    let finite = kept.iter().filter_map(|(name, topic)| Some((topic.retention()?, *name)));
-    if let Some((longest, name)) = finite.max()
-        && let Some(problem) = inbox_retention_problem(config.inbox.retention, longest, config.retry_path_max())
-    {
-        return Check::fail(
-            NAME,
-            format!("topic {name}: inbox.retention {problem}"),
-            "raise inbox.retention, or shorten the topic's retention.ms",
-        );
-    }
-    match kept.iter().find(|(_, topic)| topic.retention().is_none()) {
-        Some((name, _)) => Check::warn(
-            NAME,
-            format!("topic {name} keeps records for ever, the inbox forgets decisions after inbox.retention"),
-            "limit the topic's retention.ms, and never move the group's offsets back beyond inbox.retention",
-        ),
-        None => Check::ok(NAME, "the inbox outlives everything that Kafka may deliver again"),
+    match outlived(config, found) {
+        Err(error) => Check::error(NAME, &error),
+        Ok(Some(it)) => Check::fail(NAME, it.finding, it.remedy),
+        Ok(None) if config.inbox.retention.is_none() => Check::ok(NAME, "the inbox never forgets a decision"),
+        Ok(None) => Check::ok(NAME, "the inbox outlives everything that Kafka may deliver again"),
     }
 }

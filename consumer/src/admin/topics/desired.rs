@@ -64,9 +64,10 @@ impl Found {
         self.settings.get(name)?.parse().ok()
     }
 
-    /// How long it keeps records; `None` for ever.
+    /// How long it keeps records; `None` for ever, which is also what compaction alone does.
     pub(in crate::admin) fn retention(&self) -> Option<Duration> {
-        self.number(RETENTION).and_then(|it| u64::try_from(it).ok()).map(Duration::from_millis)
+        let deletes = self.settings.get(CLEANUP).is_none_or(|it| it.contains("delete"));
+        self.number(RETENTION).filter(|_| deletes).and_then(|it| u64::try_from(it).ok()).map(Duration::from_millis)
     }
 
     /// Its largest record.
