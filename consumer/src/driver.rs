@@ -15,7 +15,7 @@ use crate::executor::{How, Work};
 use crate::holds::Holds;
 use crate::housekeeping::Progress;
 use crate::incoming::Incoming;
-use crate::kafka::{Clients, Command, Link, Polled, Role, Statistics};
+use crate::kafka::{Clients, Command, Link, Lookout, Polled, Role, Statistics};
 use crate::metrics::{self, Metrics};
 use crate::probes::Status;
 use crate::routes::Routes;
@@ -29,8 +29,11 @@ pub(crate) struct Driver {
     /// What starts a client anew, and those that are on their way.
     pub(crate) clients: Clients,
     pub(crate) reconnecting: Vec<Role>,
-    /// What each client said last about its backlog.
-    pub(crate) backlogs: HashMap<Role, Vec<Partition>>,
+    /// What the clients fetch next, as they said last.
+    pub(crate) fetched: HashMap<Partition, Offset>,
+    pub(crate) lookout: Lookout,
+    pub(crate) look_at: Timestamp,
+    pub(crate) look_interval: Duration,
     pub(crate) stopping: bool,
     pub(crate) lanes: Vec<mpsc::Sender<Work>>,
     pub(crate) results: mpsc::UnboundedReceiver<Event<Incoming>>,
@@ -67,6 +70,7 @@ impl Driver {
         loop {
             self.metrics.driven();
             let now = self.clock.now();
+            self.look_out(now);
             let wait =
                 self.core.next_deadline(now).map_or(TURN_MAX, |it| Duration::from_millis(it.0 - now.0).min(TURN_MAX));
             let turn = tokio::select! {
@@ -168,7 +172,7 @@ impl Driver {
     /// Starts a client in the place of one that has ended.
     fn renew(&mut self, role: Role) -> Turn {
         self.reconnecting.retain(|it| *it != role);
-        self.backlogs.remove(&role);
+        self.fetched.retain(|it, _| Role::of(*it) != role);
         self.confirmed.retain(|it, _| Role::of(*it) != role);
         // What the old client was given on its way out is nobody's.
         let left: Vec<Partition> = self.core.positions().map(|it| it.0).filter(|it| Role::of(*it) == role).collect();
@@ -189,15 +193,29 @@ impl Driver {
         }
     }
 
+    /// From time to time, beside everything else: whether partitions are quiet although they have records.
+    fn look_out(&mut self, now: Timestamp) {
+        if now < self.look_at || self.stopping {
+            return;
+        }
+        self.look_at = now.after(self.look_interval);
+        let quiet: Vec<(Partition, Offset)> =
+            self.core.quiet(now).into_iter().filter_map(|it| Some((it, *self.fetched.get(&it)?))).collect();
+        if quiet.is_empty() {
+            return;
+        }
+        let (lookout, events) = (self.lookout.clone(), self.holds.events.clone());
+        tokio::task::spawn_blocking(move || {
+            let _ended = events.send(Event::Backlog(lookout.behind(&quiet)));
+        });
+    }
+
     /// Comes from each client every few seconds.
     fn statistics(&mut self, role: Role, statistics: Statistics) -> Turn {
         self.report_lag(&statistics.bounds);
         // Each client knows its own partitions only.
-        self.backlogs.insert(role, statistics.backlog);
-        let backlog = self.backlogs.values().flatten().copied().collect();
-        if let turn @ (Turn::Closing | Turn::Closed) = self.step(Event::Backlog(backlog)) {
-            return turn;
-        }
+        self.fetched.retain(|it, _| Role::of(*it) != role);
+        self.fetched.extend(statistics.fetched);
         for (partition, offset) in statistics.reached {
             if let turn @ (Turn::Closing | Turn::Closed) = self.step(Event::Reached(partition, offset)) {
                 return turn;

@@ -6,6 +6,7 @@
 
 mod context;
 mod holes;
+mod lookout;
 mod poll;
 mod read;
 mod settings;
@@ -22,6 +23,7 @@ use crate::incoming::Incoming;
 use crate::metrics::Metrics;
 
 pub(crate) use context::Context;
+pub(crate) use lookout::Lookout;
 pub(crate) use poll::Poller;
 pub(crate) use read::{Reader, key_id};
 pub(crate) use settings::consumer_config;
@@ -56,8 +58,8 @@ pub(crate) struct Statistics {
     pub(crate) reached: Vec<(Partition, Offset)>,
     /// Committed positions.
     pub(crate) committed: Vec<(Partition, Offset)>,
-    /// Partitions with records that were not handed out.
-    pub(crate) backlog: Vec<Partition>,
+    /// Next offset that the client fetches.
+    pub(crate) fetched: Vec<(Partition, Offset)>,
 }
 
 /// What the driver tells the poll thread.

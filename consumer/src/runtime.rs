@@ -16,13 +16,13 @@ use crate::clock::{self, Clock};
 use crate::config::{self, Config, KeyFrom};
 use crate::core::hold::{AfterDeadLetter, Rule};
 use crate::core::retry::RetryPolicy;
-use crate::core::{Core, Event, LaneId, Limits, Order};
+use crate::core::{Core, Event, LaneId, Limits, Order, Timestamp};
 use crate::driver::Driver;
 use crate::executor::{Executor, Shared, Work};
 use crate::holds::Holds;
 use crate::housekeeping::{Housekeeping, Progress};
 use crate::incoming::Incoming;
-use crate::kafka::{CHUNKS_MAX, Clients, Polled, Reader, Role, consumer_config};
+use crate::kafka::{CHUNKS_MAX, Clients, Lookout, Polled, Reader, Role, consumer_config};
 use crate::metrics::Metrics;
 use crate::postgres::inbox;
 use crate::probes::{self, Status};
@@ -120,6 +120,8 @@ impl<H: Handler> Consumer<H> {
         let executors = TaskTracker::new();
         let lanes = start_executors(&Arc::new(shared), limits.lanes, &executors, &events);
         let core = Core::new(policy, limits, uuid::Uuid::new_v4().as_u64_pair().0);
+        let lookout = Lookout::new(&self.config.kafka.client_config()?, self.routes.clone())?;
+        let look_interval = section.stall_timeout / 4;
         let (routes, clock) = (self.routes, self.clock);
         let driver = Driver {
             core,
@@ -128,7 +130,10 @@ impl<H: Handler> Consumer<H> {
             closed: Vec::new(),
             clients,
             reconnecting: Vec::new(),
-            backlogs: HashMap::new(),
+            fetched: HashMap::new(),
+            lookout,
+            look_at: Timestamp::default(),
+            look_interval,
             stopping: false,
             lanes,
             results,

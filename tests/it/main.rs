@@ -16,5 +16,6 @@ mod rebalance;
 mod relay;
 mod retention;
 mod retry;
+mod stall;
 mod stock;
 mod trouble;

@@ -147,7 +147,7 @@ async fn order_holds_through_failures_rebalances_and_a_kill() {
     let record = |it: usize| message(&format!("k{}", it % KEYS), it / KEYS, script(it));
     group.produce((0..EVENTS / 2).map(record)).await;
     let reaches = async |count: usize| {
-        eventually("the ledger grows", LIMIT, async || {
+        eventually("the ledger grows", 3 * LIMIT, async || {
             let found: i64 = group.database.scalar("SELECT count(*) FROM effect").await;
             if count as i64 <= found { Ok(()) } else { Err(format!("{found} of {count}")) }
         })
@@ -163,7 +163,7 @@ async fn order_holds_through_failures_rebalances_and_a_kill() {
     let third = group.start(Scripted::default()).await;
     reaches(14_000).await;
     second.stop().await.unwrap();
-    group.settled().await;
+    group.settled_within(3 * LIMIT).await;
     eventually("nothing is held", LIMIT, async || group.held().await == (0, 0)).await;
     third.stop().await.unwrap();
     let order = group.order().await;

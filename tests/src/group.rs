@@ -123,11 +123,7 @@ impl Group {
 
     /// Starts a member as a process of its own.
     pub fn start_process(&self) -> Process {
-        let path = target_dir().join("test-logs").join(format!("{}.toml", unique("member")));
-        std::fs::create_dir_all(path.parent().expect("it has a directory")).expect("the directory can be made");
-        std::fs::write(&path, self.config.print()).expect("the configuration can be written");
-        let member = Program::of_workspace("sekali-test-member").arg(&path);
-        member.env("SEKALI_POSTGRES__URL", self.database.url()).spawn()
+        member_process(&self.config, &self.database)
     }
 
     /// Writes records to the source topic.
@@ -137,7 +133,12 @@ impl Group {
 
     /// Waits until nothing of source and retry topics is unread and nothing waits in the outbox.
     pub async fn settled(&self) {
-        eventually("everything is decided and committed", LIMIT, async || {
+        self.settled_within(LIMIT).await;
+    }
+
+    /// As [`Group::settled`], for much work.
+    pub async fn settled_within(&self, limit: Duration) {
+        eventually("everything is decided and committed", limit, async || {
             let pending: i64 = self.pending().await;
             let mut lag = BTreeMap::new();
             for topic in std::iter::once(&self.topic).chain(&self.retry_topics()) {
@@ -200,6 +201,18 @@ impl Group {
         let rows = self.database.connect().await.query(SQL, &[]).await.expect("the table is there");
         rows.iter().map(|it| (it.get(0), it.get(1), it.get(2), it.get(3))).collect()
     }
+}
+
+/// A member as a process of its own, with the handler of [`crate::scripted`].
+///
+/// # Panics
+/// The program was not built, or the target directory cannot be written.
+pub fn member_process(config: &Config, database: &TestDatabase) -> Process {
+    let path = target_dir().join("test-logs").join(format!("{}.toml", unique("member")));
+    std::fs::create_dir_all(path.parent().expect("it has a directory")).expect("the directory can be made");
+    std::fs::write(&path, config.print()).expect("the configuration can be written");
+    let member = Program::of_workspace("sekali-test-member").arg(&path);
+    member.env("SEKALI_POSTGRES__URL", database.url()).spawn()
 }
 
 impl Member {

@@ -71,10 +71,10 @@ impl<M> Core<M> {
         let mut actions = Vec::new();
         self.budget.refill(now);
         match event {
-            Event::Assigned(partitions) => partitions.into_iter().for_each(|it| self.assigned(it)),
+            Event::Assigned(partitions) => partitions.into_iter().for_each(|it| self.assigned(now, it)),
             Event::Revoked(partitions) => self.revoked(partitions),
             Event::Lost(partitions) => self.lost(&partitions),
-            Event::Received(partition, records) => self.received(partition, records),
+            Event::Received(partition, records) => self.received(now, partition, records),
             Event::Reached(partition, offset) => self.reached(partition, offset),
             Event::Finished { lane, outcome, items, findings } => {
                 self.finished(now, lane, outcome, items, &findings, &mut actions);
@@ -150,12 +150,19 @@ impl<M> Core<M> {
         self.budget.is_spent()
     }
 
+    /// Partitions that have got nothing for half of the time after which that is too long, if there is something.
+    pub fn quiet(&self, now: Timestamp) -> Vec<Partition> {
+        let half = self.limits.stall_timeout / 2;
+        let quiet = self.owned.iter().filter(|(_, it)| it.is_empty() && it.quiet_since.after(half) <= now);
+        quiet.map(|(it, _)| *it).collect()
+    }
+
     /// Most consecutive interruptions of any executor: how long there has been no verdict.
     pub fn interruptions(&self) -> u32 {
         self.lanes.iter().map(Lane::interruptions).max().unwrap_or_default()
     }
 
-    fn assigned(&mut self, partition: Partition) {
+    fn assigned(&mut self, now: Timestamp, partition: Partition) {
         self.last_epoch += 1;
         let mut load = vec![0_usize; self.lanes.len()];
         for (it, owned) in &self.owned {
@@ -163,7 +170,7 @@ impl<M> Core<M> {
             load[owned.lane.0] += if it.retry { 1 } else { 100 };
         }
         let lane = (0..load.len()).min_by_key(|&it| load[it]).unwrap_or_default();
-        let previous = self.owned.insert(partition, Owned::new(Epoch(self.last_epoch), LaneId(lane)));
+        let previous = self.owned.insert(partition, Owned::new(now, Epoch(self.last_epoch), LaneId(lane)));
         assert!(previous.is_none(), "partition assigned twice without a revocation");
     }
 
@@ -192,11 +199,11 @@ impl<M> Core<M> {
         }
     }
 
-    fn received(&mut self, partition: Partition, records: Vec<Record<M>>) {
+    fn received(&mut self, now: Timestamp, partition: Partition, records: Vec<Record<M>>) {
         // Polled just before the revocation: the new owner reads them again.
         let Some(owned) = self.owned.get_mut(&partition) else { return };
         if !owned.leaving && self.stopping.is_none() {
-            owned.receive(records);
+            owned.receive(now, records);
         }
     }
 

@@ -118,8 +118,7 @@ pub enum Event<M> {
     },
     /// Somebody noticed a key whose head is decided and whom nobody has taken up.
     HoldsReady,
-    /// Partitions that have records which the client has not handed out, as it says from time to time; all others have
-    /// none.
+    /// Quiet partitions that have records which the client has not fetched, as the broker says; all others have none.
     Backlog(Vec<Partition>),
     /// The broker confirmed positions.
     Committed(Vec<(Partition, Offset)>),

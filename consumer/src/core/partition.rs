@@ -13,6 +13,8 @@ pub(super) struct Owned<M> {
     pub(super) leaving: bool,
     /// Items with the executor or waiting to run again.
     pub(super) in_hand: usize,
+    /// When it last got something, or was assigned.
+    pub(super) quiet_since: Timestamp,
     /// Since when it has got nothing although there is something and nothing keeps it from being fetched.
     pub(super) starved_since: Option<Timestamp>,
     pub(super) holds: Holds,
@@ -41,13 +43,14 @@ pub(super) enum Holds {
 }
 
 impl<M> Owned<M> {
-    pub(super) fn new(epoch: Epoch, lane: LaneId) -> Owned<M> {
+    pub(super) fn new(now: Timestamp, epoch: Epoch, lane: LaneId) -> Owned<M> {
         Owned {
             epoch,
             lane,
             paused: None,
             leaving: false,
             in_hand: 0,
+            quiet_since: now,
             starved_since: None,
             holds: Holds::Unread,
             blocked_until: None,
@@ -61,7 +64,8 @@ impl<M> Owned<M> {
     }
 
     /// Buffers what is new. A client that pauses and resumes may hand out a record a second time.
-    pub(super) fn receive(&mut self, records: Vec<Record<M>>) {
+    pub(super) fn receive(&mut self, now: Timestamp, records: Vec<Record<M>>) {
+        self.quiet_since = now;
         self.starved_since = None;
         for record in records {
             if self.last_received.is_some_and(|last| record.offset <= last) {
@@ -72,9 +76,14 @@ impl<M> Owned<M> {
         }
     }
 
-    /// Takes in whether the client says that there is something to hand out.
+    /// Nothing is here, and nothing keeps it from being fetched.
+    pub(super) fn is_empty(&self) -> bool {
+        self.buffer.is_empty() && self.in_hand == 0 && self.paused.is_none() && !self.leaving
+    }
+
+    /// Takes in whether there is something to fetch.
     pub(super) fn has_backlog(&mut self, now: Timestamp, backlog: bool) {
-        let starves = backlog && self.buffer.is_empty() && self.in_hand == 0 && self.paused.is_none() && !self.leaving;
+        let starves = backlog && self.is_empty();
         self.starved_since = if starves { self.starved_since.or(Some(now)) } else { None };
     }
 

@@ -176,11 +176,7 @@ impl ClientContext for Context {
                 if 0 <= it.ls_offset {
                     told.bounds.push((partition, it.lo_offset.max(0), it.ls_offset));
                 }
-                // What is left may be markers of transactions: no records, but passed by when they are fetched.
-                let unfetched = 0 <= it.next_offset && it.next_offset < it.ls_offset;
-                if 0 < it.fetchq_cnt || unfetched {
-                    told.backlog.push(partition);
-                }
+                told.fetched.push((partition, it.next_offset));
                 if 0 <= it.committed_offset {
                     told.committed.push((partition, it.committed_offset));
                 }
