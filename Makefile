@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: mutants sim help setup build demo test bench bench-quick check fmt deny
+.PHONY: mutants sim help setup build demo test bench bench-quick bench-failures soak check fmt deny
 
 # A checkout that was never set up must say what is missing, not fail inside a build script.
 CARGO ?= cargo
@@ -35,6 +35,16 @@ bench-quick: ## the same with 50,000 events and one round
 	@scripts/setup.sh all
 	$(CARGO) build --release -p sekali-tests --bin sekali-bench
 	target/release/sekali-bench --quick $(BENCH_ARGS)
+
+bench-failures: ## what failing events cost, beside a run without
+	@scripts/setup.sh all
+	$(CARGO) build --release -p sekali-tests --bin sekali-bench
+	target/release/sekali-bench --failures $(BENCH_ARGS)
+
+soak: ## ten minutes under a steady load with failures: flat memory, and the oracle
+	@scripts/setup.sh all
+	$(CARGO) build --release -p sekali-tests --bin sekali-bench
+	target/release/sekali-bench --soak 600
 
 sim: ## simulate the protocol around the core; SEED=n for one world, SEEDS=n for many
 	@scripts/setup.sh build

@@ -17,6 +17,6 @@ mod work;
 
 pub use assignment::Core;
 pub use event::{
-    Action, Epoch, Event, Findings, Item, KeyId, LaneId, Limits, Offset, Order, Outcome, Partition, PauseReason,
+    Action, Care, Epoch, Event, Findings, Item, KeyId, LaneId, Limits, Offset, Order, Outcome, Partition, PauseReason,
     Record, Timestamp,
 };

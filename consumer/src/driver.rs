@@ -263,11 +263,11 @@ impl Driver {
         let mut turn = Turn::On;
         for action in self.core.apply(now, event) {
             match action {
-                Action::Run { lane, items, careful, dead_max } => {
-                    self.order(lane.0, Work::Run(items, How { careful, dead_max }));
+                Action::Run { lane, items, care, dead_max } => {
+                    self.order(lane.0, Work::Run(items, How { care, dead_max }));
                 }
-                Action::RunHeld { lane, messages_max, careful, dead_max } => {
-                    self.order(lane.0, Work::RunHeld(messages_max, How { careful, dead_max }));
+                Action::RunHeld { lane, messages_max, care, dead_max } => {
+                    self.order(lane.0, Work::RunHeld(messages_max, How { care, dead_max }));
                 }
                 Action::ReadHolds { read } => self.holds.read(read),
                 Action::Decide { lane, item, decision } => self.order(lane.0, Work::Decide(item, decision)),

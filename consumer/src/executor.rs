@@ -17,7 +17,7 @@ use tokio_postgres::NoTls;
 
 use crate::batch::{Batch, Ended, Fate, tally};
 use crate::core::retry::Decision;
-use crate::core::{Event, Findings, Item, LaneId, Outcome};
+use crate::core::{Care, Event, Findings, Item, LaneId, Outcome};
 use crate::failure::FailureClass;
 use crate::held::Refusals;
 use crate::incoming::Incoming;
@@ -36,8 +36,7 @@ pub(crate) enum Work {
 /// How messages are to be run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct How {
-    /// One at a time, each under a savepoint.
-    pub(crate) careful: bool,
+    pub(crate) care: Care,
     /// Most dead letters that may come of them.
     pub(crate) dead_max: usize,
 }

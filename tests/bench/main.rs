@@ -14,6 +14,7 @@ mod oracle;
 mod report;
 mod run;
 mod servers;
+mod soak;
 
 use std::process::ExitCode;
 
@@ -24,7 +25,7 @@ use load::Load;
 use report::Report;
 use servers::Servers;
 
-const USAGE: &str = "usage: sekali-bench [--quick] [--failures] [--events N] [--rounds N]";
+const USAGE: &str = "usage: sekali-bench [--quick] [--failures] [--soak SECONDS] [--events N] [--rounds N]";
 /// Spread over this many partitions.
 const PARTITIONS: i32 = 12;
 
@@ -34,6 +35,8 @@ struct Options {
     rounds: usize,
     /// Measure what failing events cost instead of comparing with the hand-written loop.
     failures: bool,
+    /// Run under a steady load for so long instead, and look at memory.
+    soak: Option<std::time::Duration>,
 }
 
 fn main() -> ExitCode {
@@ -69,6 +72,9 @@ async fn bench(options: &Options) -> Result<bool, anyhow::Error> {
     if cfg!(debug_assertions) {
         bail!("this is a debug build, whose numbers mean nothing: use `make bench`");
     }
+    if let Some(duration) = options.soak {
+        return soak::soak(duration).await;
+    }
     if options.failures {
         return failures::bench(options.events, options.rounds).await;
     }
@@ -98,7 +104,7 @@ async fn bench(options: &Options) -> Result<bool, anyhow::Error> {
 }
 
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, anyhow::Error> {
-    let mut options = Options { events: 200_000, rounds: 3, failures: false };
+    let mut options = Options { events: 200_000, rounds: 3, failures: false, soak: None };
     while let Some(argument) = arguments.next() {
         let mut number = || {
             let value = arguments.next().with_context(|| format!("{argument} needs a number"))?;
@@ -111,6 +117,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, anyho
         match argument.as_str() {
             "--quick" => options = Options { events: 50_000, rounds: 1, ..options },
             "--failures" => options.failures = true,
+            "--soak" => options.soak = Some(std::time::Duration::from_secs(number()? as u64)),
             "--events" => options.events = number()?,
             "--rounds" => options.rounds = number()?,
             _ => bail!("unknown argument {argument}"),

@@ -70,8 +70,18 @@ fn server_cpu(postmaster: u32) -> Result<Duration, anyhow::Error> {
 
 /// Largest resident set of a process so far.
 pub(crate) fn peak_rss_mb(pid: i32) -> Result<f64, anyhow::Error> {
+    status_mb(pid, "VmHWM:")
+}
+
+/// Resident memory now.
+pub(crate) fn rss_mb(pid: i32) -> Result<f64, anyhow::Error> {
+    status_mb(pid, "VmRSS:")
+}
+
+fn status_mb(pid: i32, name: &str) -> Result<f64, anyhow::Error> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:")).context("no VmHWM in the process's status")?;
+    let line = status.lines().find_map(|it| it.strip_prefix(name));
+    let line = line.with_context(|| format!("no {name} in the process's status"))?;
     let kb: f64 = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kb / 1024.0)
 }

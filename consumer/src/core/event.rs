@@ -175,8 +175,8 @@ pub enum Action<M> {
         lane: LaneId,
         /// In order.
         items: Vec<Item<M>>,
-        /// One message at a time, each under a savepoint: one that fails is undone and decided, and the others stay.
-        careful: bool,
+        /// With which care.
+        care: Care,
         /// Most dead letters that may come of them.
         dead_max: usize,
     },
@@ -187,8 +187,8 @@ pub enum Action<M> {
         lane: LaneId,
         /// At most this many.
         messages_max: usize,
-        /// One message at a time, as in [`Action::Run`].
-        careful: bool,
+        /// With which care.
+        care: Care,
         /// Most dead letters that may come of them.
         dead_max: usize,
     },
@@ -240,6 +240,18 @@ pub enum PauseReason {
     NotDue,
     /// Its next record must be held, and there is no room: until the key flows again.
     HeldFull,
+}
+
+/// How a batch is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Care {
+    /// All at once: when one fails, all are rolled back.
+    None,
+    /// In parts under savepoints, beginning with all: one that fails is undone and halved, and in the end a message that
+    /// failed alone is decided while the others stay.
+    Search,
+    /// The same, beginning with small parts.
+    Always,
 }
 
 /// Whether messages of one key wait for each other across retries.

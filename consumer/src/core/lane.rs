@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::event::{Item, Offset, Partition, Timestamp};
+use super::event::{Care, Item, Offset, Partition, Timestamp};
 use super::{Epoch, Limits};
 
 #[derive(Clone, Hash)]
@@ -15,12 +15,12 @@ pub(super) struct Lane<M> {
     /// Largest batch after an interruption: one message probes, then the size doubles.
     probe_limit: usize,
     interruptions: u32,
-    /// So many fail that new records run one at a time from the beginning.
+    /// So many fail that new records run in small parts from the beginning.
     failing: bool,
     /// Batches in a row in which none failed, while `failing`.
     clean: u32,
-    /// What is with the executor runs one at a time.
-    careful: bool,
+    /// How what is with the executor runs.
+    care: Care,
     /// The last held messages failed together.
     held_failing: bool,
     /// Largest batch of messages that were held: doubles, and halves when one fails.
@@ -48,14 +48,14 @@ pub(super) enum Stage {
 struct Chunk<M> {
     items: VecDeque<Item<M>>,
     suspect: bool,
-    /// Running its messages one at a time did not help: something else than a statement of theirs fails.
+    /// Searching it under savepoints did not help: something else than a statement of theirs fails.
     tried: bool,
 }
 
-/// Most messages that run one at a time in one transaction. Each savepoint is a subtransaction, of which PostgreSQL keeps
-/// 64 in fast memory.
-const CAREFUL_MAX: usize = 50;
-/// When batches must be this small to succeed, so many messages fail that it is cheaper to run them one at a time.
+/// Most messages that are searched under savepoints in one transaction. Each savepoint is a subtransaction, of which
+/// PostgreSQL keeps 64 in fast memory.
+const CAREFUL_MAX: usize = 64;
+/// When batches must be this small to succeed, so many messages fail that it is cheaper to search from the beginning.
 const FAILING_BELOW: usize = CAREFUL_MAX / 4;
 /// Batches in a row without a failure after which messages run together again.
 const CLEAN_ENOUGH: u32 = 4;
@@ -78,7 +78,7 @@ impl<M> Lane<M> {
             interruptions: 0,
             failing: false,
             clean: 0,
-            careful: false,
+            care: Care::None,
             held_failing: false,
             held_limit: limits.batch_max,
             held_since: None,
@@ -118,7 +118,12 @@ impl<M> Lane<M> {
         let items: Vec<Item<M>> = chunk.items.drain(..count).collect();
         self.suspect = chunk.suspect;
         let few = 1 < count && count <= CAREFUL_MAX;
-        self.careful = few && !chunk.tried && (chunk.suspect || self.failing);
+        self.care = match () {
+            () if !few || chunk.tried => Care::None,
+            () if chunk.suspect => Care::Search,
+            () if self.failing => Care::Always,
+            () => Care::None,
+        };
         if chunk.items.is_empty() {
             self.redo.pop_front();
         }
@@ -126,13 +131,13 @@ impl<M> Lane<M> {
     }
 
     /// Notes what goes to the executor.
-    /// Returns whether they run one at a time. `new` says that they did not run before.
-    pub(super) fn begin(&mut self, items: &[Item<M>], new: bool) -> bool {
+    /// Returns how they run. `new` says that they did not run before.
+    pub(super) fn begin(&mut self, items: &[Item<M>], new: bool) -> Care {
         assert!(self.stage != Stage::Busy, "an executor has one batch at a time");
         assert!(!items.is_empty(), "a batch has messages");
         if new {
             self.suspect = false;
-            self.careful = self.failing && 1 < items.len();
+            self.care = if self.failing && 1 < items.len() { Care::Always } else { Care::None };
         }
         self.stage = Stage::Busy;
         self.in_hand.clear();
@@ -147,19 +152,19 @@ impl<M> Lane<M> {
                 None => self.in_hand.push(InHand { partition: item.partition, epoch: item.epoch, next, count: 1 }),
             }
         }
-        self.careful
+        self.care
     }
 
-    /// Notes that the executor takes up held messages, at a time with so many signs; how many at most, and whether one at
-    /// a time.
-    pub(super) fn begin_held(&mut self, signs: u64) -> (usize, bool) {
+    /// Notes that the executor takes up held messages, at a time with so many signs; how many at most, and how they
+    /// run.
+    pub(super) fn begin_held(&mut self, signs: u64) -> (usize, Care) {
         assert!(self.stage != Stage::Busy, "an executor has one batch at a time");
         self.stage = Stage::Busy;
         self.in_hand.clear();
         self.held_since = Some(signs);
         let max = self.held_limit.min(self.probe_limit);
-        self.careful = self.held_failing && max <= CAREFUL_MAX;
-        (max, self.careful)
+        self.care = if self.held_failing && 1 < max && max <= CAREFUL_MAX { Care::Search } else { Care::None };
+        (max, self.care)
     }
 
     /// The number of signs when the held messages in hand were taken up.
@@ -173,13 +178,13 @@ impl<M> Lane<M> {
         self.held_since = None;
         match failed {
             // Careful in vain: what remains is to run them alone.
-            Some(_) if self.careful => self.held_limit = 1,
+            Some(_) if self.care != Care::None => self.held_limit = 1,
             Some(count) => {
                 self.held_limit = (count / 2).max(1);
                 self.held_failing = true;
             }
             None => {
-                self.held_failing &= !self.careful;
+                self.held_failing &= self.care == Care::None;
                 self.interruptions = 0;
                 self.held_limit = self.held_limit.saturating_mul(2).min(limits.batch_max);
                 self.probe_limit = self.probe_limit.saturating_mul(2).min(limits.batch_max);
@@ -190,7 +195,7 @@ impl<M> Lane<M> {
     /// The batch is decided: what was in hand, and the limits recover.
     pub(super) fn decided(&mut self, failed: usize, limits: &Limits) -> Vec<InHand> {
         self.stage = Stage::Idle;
-        if self.careful && !self.suspect {
+        if self.care == Care::Always && !self.suspect {
             self.clean = if failed == 0 { self.clean + 1 } else { 0 };
             if CLEAN_ENOUGH <= self.clean {
                 self.failing = false;
@@ -209,12 +214,12 @@ impl<M> Lane<M> {
     /// about the rate of failures.
     pub(super) fn failed(&mut self, items: Vec<Item<M>>) {
         self.stage = Stage::Idle;
-        if !self.suspect && !self.careful {
+        if !self.suspect && self.care == Care::None {
             self.batch_limit = (items.len() / 2).max(1);
             self.failing = self.batch_limit <= FAILING_BELOW;
             self.clean = 0;
         }
-        let tried = self.careful;
+        let tried = self.care != Care::None;
         let mut first = VecDeque::from(items);
         let second = first.split_off(first.len() / 2);
         for items in [second, first] {

@@ -166,9 +166,9 @@ impl<M> Core<M> {
             if self.known.ready {
                 let lane = &mut self.lanes[id.0];
                 lane.last_was_held = true;
-                let (messages_max, careful) = lane.begin_held(self.known.signs());
+                let (messages_max, care) = lane.begin_held(self.known.signs());
                 let dead_max = self.budget.available();
-                actions.push(Action::RunHeld { lane: id, messages_max, careful, dead_max });
+                actions.push(Action::RunHeld { lane: id, messages_max, care, dead_max });
             }
         }
     }
@@ -177,8 +177,8 @@ impl<M> Core<M> {
         for item in items.iter_mut().filter(|it| !it.partition.retry) {
             item.maybe_held = self.known.is_held(item.record.key);
         }
-        let careful = self.lanes[id.0].begin(&items, new);
-        actions.push(Action::Run { lane: id, items, careful, dead_max: self.budget.available() });
+        let care = self.lanes[id.0].begin(&items, new);
+        actions.push(Action::Run { lane: id, items, care, dead_max: self.budget.available() });
     }
 
     /// New records for one executor, from its partitions in turn; either from source topics or from retry topics.
