@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: mutants sim help setup build demo test bench bench-quick bench-failures soak check fmt deny
+.PHONY: mutants sim crash help setup build demo test bench bench-quick bench-failures soak check fmt deny
 
 # A checkout that was never set up must say what is missing, not fail inside a build script.
 CARGO ?= cargo
@@ -50,6 +50,11 @@ sim: ## simulate the protocol around the core; SEED=n for one world, SEEDS=n for
 	@scripts/setup.sh build
 	$(CARGO) build -p sekali-simulation
 	SEED=$(SEED) SEEDS=$(SEEDS) target/debug/sekali-sim
+
+crash: ## kill worker, relay, PostgreSQL and broker at every point of a message's life; ROUNDS=n (100)
+	@scripts/setup.sh all
+	$(CARGO) build -p sekali-tests --bin sekali-crash
+	target/debug/sekali-crash --rounds $(or $(ROUNDS),100) $(CRASH_ARGS)
 
 mutants: ## break the core in some thirty ways and see the tests notice (ten minutes)
 	@scripts/setup.sh build

@@ -4,6 +4,7 @@
 
 mod cli;
 mod counts;
+mod crash;
 mod dead_letter;
 mod example;
 mod harness;

@@ -19,7 +19,7 @@ mod skip;
 mod versions;
 
 pub use eventually::{Outcome, eventually};
-pub use kafka::{Kafka, Outgoing, Place, kafka, unique};
+pub use kafka::{GroupView, Kafka, Outgoing, Place, kafka, unique};
 pub use own_broker::OwnBroker;
 pub use paths::{program, target_dir, workspace_root};
 pub use postgres::{Postgres, TestDatabase, connect, postgres};

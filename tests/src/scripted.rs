@@ -16,8 +16,11 @@ pub const LEDGER: &str = "CREATE TABLE effect (nr bigint GENERATED ALWAYS AS IDE
 /// Header that holds the script: `ok` (also without the header), `transient`, `transient=2` (fails attempts 1 and 2),
 /// `permanent`, `panic`, `hang`, `swallow` (an SQL error), `sql=22P02`, `contended=2` (the
 /// first two calls), `reject`, `reject-permanent`,
-/// `slow=50` (milliseconds), `result`.
+/// `slow=50` (milliseconds), `result`, `half-way` (runs [`HALF_WAY`] behind its effect).
 pub const SCRIPT: &str = "script";
+
+/// A statement that changes nothing, for whoever watches the connection.
+pub const HALF_WAY: &str = "SELECT 'half of the batch is written'";
 
 /// Writes one row into `effect` for each message, unless the message's script says otherwise. Like a real ledger, the
 /// table has no unique key: an effect that happens twice shows.
@@ -80,6 +83,9 @@ impl Scripted {
             _ => {}
         }
         record(message, tx).await?;
+        if verb == "half-way" {
+            tx.batch_execute(HALF_WAY).await?;
+        }
         Ok(if verb == "result" {
             Reply::stored(serde_json::json!({"attempt": message.attempt()}))
         } else {

@@ -18,6 +18,7 @@ use tokio::sync::OnceCell;
 use super::eventually::eventually;
 use super::servers;
 
+pub use groups::GroupView;
 pub use records::{Outgoing, Place};
 
 /// Limit of every single question to the broker.
@@ -62,6 +63,8 @@ impl Kafka {
     pub fn at(bootstrap: &str) -> Result<Kafka, anyhow::Error> {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", bootstrap).set("topic.metadata.refresh.fast.interval.ms", "20");
+        // A broker that a test killed is back in a few seconds.
+        config.set("reconnect.backoff.max.ms", "500");
         let admin = config.create().context("admin client")?;
         let producer = config
             .set("enable.idempotence", "true")

@@ -1,6 +1,8 @@
 //! A TCP proxy that misbehaves on request: slow, silent, lossy, or gone in the very moment when `COMMIT` passes.
 
 mod connection;
+mod halt;
+mod pattern;
 mod trap;
 
 use std::io;
@@ -13,6 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use halt::Halt;
+pub use pattern::{Pattern, Step};
 pub use trap::{Trap, When};
 
 /// Which way bytes go.
@@ -54,6 +58,7 @@ struct Shared {
     lanes: [watch::Sender<Lane>; 2],
     refuse: watch::Sender<bool>,
     traps: trap::Traps,
+    halts: halt::Halts,
     end: CancellationToken,
     /// Ends the connections that are open now; then a new one takes its place.
     cut: Mutex<CancellationToken>,
@@ -99,6 +104,7 @@ impl Proxy {
             lanes: Default::default(),
             refuse: watch::Sender::default(),
             traps: trap::Traps::default(),
+            halts: halt::Halts::default(),
             cut: Mutex::new(end.child_token()),
             end,
             counters: Counters::default(),
@@ -158,6 +164,15 @@ impl Proxy {
     /// gets them and may answer, and the client never learns. Dropping the trap disarms it.
     pub fn cut_on(&self, pattern: &[u8], direction: Direction, when: When) -> Trap {
         self.shared.traps.arm(pattern, direction, when)
+    }
+
+    /// Stops the first connection on which the steps pass one after another, in both directions, before or after the
+    /// chunk with the last step is forwarded. The connection stands still until the halt is released; others flow on.
+    ///
+    /// # Panics
+    /// There is no step, or a pattern is empty or longer than 256 bytes.
+    pub fn halt_at(&self, steps: impl IntoIterator<Item = Step>, when: When) -> Halt {
+        self.shared.halts.arm(steps.into_iter().collect(), when)
     }
 
     /// What has passed so far.

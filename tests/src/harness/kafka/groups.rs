@@ -1,13 +1,43 @@
 //! Consumer groups as an outsider sees them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use rdkafka::consumer::Consumer;
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::{Kafka, TIMEOUT, blocking};
 
+/// One group and the ends of the topics it reads, asked again and again through one client.
+pub struct GroupView {
+    client: Arc<BaseConsumer>,
+    /// Topic and partition to its first offset and its end.
+    marks: BTreeMap<(String, i32), (i64, i64)>,
+}
+
 impl Kafka {
+    /// A view of what a group has read of some topics, up to their present ends.
+    ///
+    /// # Panics
+    /// The broker does not answer.
+    pub async fn view(&self, group: &str, topics: &[String]) -> GroupView {
+        let client = Arc::new(self.reader(&[("group.id", group), ("reconnect.backoff.max.ms", "500")]));
+        let (asking, topics) = (client.clone(), topics.to_vec());
+        let marks = blocking(move || {
+            let mut marks = BTreeMap::new();
+            for topic in topics {
+                let metadata = asking.fetch_metadata(Some(&topic), TIMEOUT).expect("the broker answers");
+                for it in metadata.topics().iter().flat_map(|it| it.partitions()) {
+                    let ends = asking.fetch_watermarks(&topic, it.id(), TIMEOUT).expect("the broker answers");
+                    marks.insert((topic.clone(), it.id()), ends);
+                }
+            }
+            marks
+        })
+        .await;
+        GroupView { client, marks }
+    }
+
     /// Committed offset of each partition that has one. Asked by a client that never joins the group.
     ///
     /// # Panics
@@ -49,5 +79,29 @@ impl Kafka {
             members
         })
         .await
+    }
+}
+
+impl GroupView {
+    /// Whether the group has committed the end of every partition.
+    ///
+    /// # Errors
+    /// It has not, or the broker does not answer; the text says where it is.
+    pub async fn caught_up(&self) -> Result<(), String> {
+        let mut list = TopicPartitionList::new();
+        for (topic, partition) in self.marks.keys() {
+            list.add_partition(topic, *partition);
+        }
+        let client = self.client.clone();
+        let committed = blocking(move || client.committed_offsets(list, TIMEOUT)).await;
+        let mut behind = Vec::new();
+        for it in committed.map_err(|error| error.to_string())?.elements() {
+            let (start, end) = self.marks[&(it.topic().to_owned(), it.partition())];
+            let at = if let Offset::Offset(offset) = it.offset() { offset } else { start };
+            if at != end {
+                behind.push(format!("{} {}: committed {at}, end {end}", it.topic(), it.partition()));
+            }
+        }
+        if behind.is_empty() { Ok(()) } else { Err(behind.join(", ")) }
     }
 }

@@ -8,10 +8,11 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::halt::{Armed, Progress};
 use super::trap::{Scan, When};
 use super::{Direction, Shared};
 
@@ -33,6 +34,9 @@ struct Cut {
     deaf: AtomicBool,
     /// Whether the server spoke last.
     answered: AtomicBool,
+    /// Nothing passes in either direction.
+    halted: watch::Sender<bool>,
+    progress: Progress,
 }
 
 struct Pump<'a> {
@@ -46,8 +50,14 @@ pub(super) async fn serve(client: TcpStream, server: TcpStream, shared: &Shared,
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     Shared::count(&shared.counters.connections, 1);
     Shared::count(&shared.counters.open, 1);
-    let cut =
-        Cut { client: token.child_token(), all: token, deaf: AtomicBool::new(false), answered: AtomicBool::new(true) };
+    let cut = Cut {
+        client: token.child_token(),
+        all: token,
+        deaf: AtomicBool::new(false),
+        answered: AtomicBool::new(true),
+        halted: watch::Sender::new(false),
+        progress: Progress::default(),
+    };
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     let request = Pump { direction: Direction::ToServer, shared, cut: &cut };
@@ -100,20 +110,42 @@ impl Pump<'_> {
             tokio::time::sleep_until(due).await;
             // The proxy, which holds the sender, ends this connection when it goes.
             let dropping = lane.wait_for(|it| !it.stalled).await.is_ok_and(|it| it.dropping);
+            self.unhalted().await;
             if dropping || (self.direction == Direction::ToClient && self.cut.deaf.load(Ordering::SeqCst)) {
                 continue;
             }
-            match self.shared.traps.spring(&mut scan, &chunk) {
+            if let Some(trap) = self.shared.traps.spring(&mut scan, &chunk) {
+                self.spring(trap.when, &mut to, &chunk).await?;
+                trap.tell();
+                return Ok(());
+            }
+            match self.shared.halts.reached(&self.cut.progress, self.direction, &chunk) {
                 None => self.forward(&mut to, &chunk).await?,
-                Some(trap) => {
-                    self.spring(trap.when, &mut to, &chunk).await?;
-                    trap.tell();
-                    return Ok(());
-                }
+                Some(halt) => self.halt(&halt, &mut to, &chunk).await?,
             }
         }
         lane.wait_for(|it| !it.stalled).await.map_err(io::Error::other)?;
+        self.unhalted().await;
         to.shutdown().await
+    }
+
+    async fn unhalted(&self) {
+        // The sender lives as long as the pumps.
+        let _ = self.cut.halted.subscribe().wait_for(|it| !it).await;
+    }
+
+    /// Stands still until the test says how it goes on.
+    async fn halt(&self, halt: &Armed, to: &mut OwnedWriteHalf, chunk: &[u8]) -> io::Result<()> {
+        self.cut.halted.send_replace(true);
+        let is_before = halt.when == When::BeforeForwarding;
+        let forwarded = if is_before { Ok(()) } else { self.forward(to, chunk).await };
+        if !halt.hold().await {
+            self.cut.all.cancel();
+            return Ok(());
+        }
+        // Also after an error: the other direction must not wait for ever.
+        self.cut.halted.send_replace(false);
+        if is_before { self.forward(to, chunk).await } else { forwarded }
     }
 
     async fn spring(&self, when: When, to: &mut OwnedWriteHalf, chunk: &[u8]) -> io::Result<()> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{Direction, Proxy, When};
+use super::{Direction, Proxy, Step, When};
 use crate::harness::eventually;
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -180,6 +180,54 @@ async fn a_dropped_trap_is_disarmed() {
     let (_echo, proxy, mut client) = set_up().await;
     drop(proxy.cut_on(b"x", Direction::ToServer, When::BeforeForwarding));
     assert_eq!(say_and_hear(&mut client, "x").await, "x");
+}
+
+#[tokio::test]
+async fn halts_in_front_of_the_last_step_and_lets_go() {
+    let (echo, proxy, mut client) = set_up().await;
+    let halt =
+        proxy.halt_at([Step::request("begin"), Step::answer("begin"), Step::request("COMMIT")], When::BeforeForwarding);
+    assert_eq!(say_and_hear(&mut client, "COMMIT").await, "COMMIT", "steps count in their order only");
+    assert_eq!(say_and_hear(&mut client, "begin COM").await, "begin COM");
+    assert!(!halt.is_reached());
+    client.write_all(b"x COMMIT").await.unwrap();
+    tokio::time::timeout(LIMIT, halt.reached()).await.expect("the halt is reached");
+    assert!(halt.is_reached() && is_silent(&mut client).await);
+    let mut other = TcpStream::connect(proxy.address()).await.unwrap();
+    assert_eq!(say_and_hear(&mut other, "begin").await, "begin");
+    assert_eq!(say_and_hear(&mut other, " COMMIT").await, " COMMIT", "a halt holds one connection, and others flow");
+    assert!(!echo.got().contains("x COMMIT"));
+    halt.let_go();
+    assert_eq!(hear(&mut client, 8).await, "x COMMIT");
+    assert_eq!(say_and_hear(&mut client, "begin").await, "begin");
+    assert_eq!(say_and_hear(&mut client, "COMMIT").await, "COMMIT", "a halt is reached once");
+}
+
+#[tokio::test]
+async fn halts_behind_a_pattern_in_pieces_and_cuts() {
+    let (echo, proxy, mut client) = set_up().await;
+    let halt = proxy.halt_at([Step::request("COMMIT")], When::AfterForwarding);
+    assert_eq!(say_and_hear(&mut client, "COM").await, "COM");
+    client.write_all(b"MIT").await.unwrap();
+    tokio::time::timeout(LIMIT, halt.reached()).await.expect("the halt is reached");
+    eventually("the server got it", LIMIT, async || echo.got() == "COMMIT").await;
+    assert!(is_silent(&mut client).await, "the answer is held");
+    halt.cut();
+    assert_eq!(rest(&mut client).await, "");
+}
+
+#[tokio::test]
+async fn a_halt_holds_the_end_of_a_connection_and_answers() {
+    let (echo, proxy, mut client) = set_up().await;
+    let halt = proxy.halt_at([Step::answer("late")], When::BeforeForwarding);
+    client.write_all(b"late").await.unwrap();
+    tokio::time::timeout(LIMIT, halt.reached()).await.expect("the halt is reached");
+    client.write_all(b" more").await.unwrap();
+    client.shutdown().await.unwrap();
+    assert!(is_silent(&mut client).await);
+    assert_eq!((echo.got().as_str(), proxy.counts().open), ("late", 1), "both directions stand still");
+    drop(halt);
+    assert_eq!(rest(&mut client).await, "late more");
 }
 
 #[tokio::test]

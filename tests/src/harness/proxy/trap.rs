@@ -5,11 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::watch;
 
 use super::Direction;
+use super::pattern::LONGEST;
 
-/// Patterns may not be longer, so that the end of what has passed can be kept cheaply.
-const LONGEST: usize = 256;
-
-/// Which side of the cut the pattern is on.
+/// Which side of a cut or a halt the pattern is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// The pattern never arrives.
