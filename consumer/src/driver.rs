@@ -131,6 +131,14 @@ impl Driver {
                 Turn::On
             }
             Polled::Committed(Ok(positions)) => self.confirmed(positions),
+            Polled::Reached(positions) => {
+                for (partition, offset) in positions {
+                    if let turn @ (Turn::Closing | Turn::Closed) = self.step(Event::Reached(partition, offset)) {
+                        return turn;
+                    }
+                }
+                Turn::On
+            }
             // The positions stay uncommitted, so that a later beat tries again.
             Polled::Committed(Err(error)) => {
                 tracing::debug!(error, "offset commit failed, trying again");
@@ -146,11 +154,6 @@ impl Driver {
     /// Comes from each client every few seconds.
     fn statistics(&mut self, statistics: Statistics) -> Turn {
         self.report_lag(&statistics.bounds);
-        for (partition, offset) in statistics.reached {
-            if let turn @ (Turn::Closing | Turn::Closed) = self.step(Event::Reached(partition, offset)) {
-                return turn;
-            }
-        }
         let turn = self.confirmed(statistics.committed);
         let now = self.clock.now();
         let bounds = statistics.bounds.into_iter().filter(|it| self.core.owns(it.0));
