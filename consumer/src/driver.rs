@@ -144,6 +144,14 @@ impl Driver {
                 Turn::On
             }
             Polled::Committed(Ok(positions)) => self.confirmed(positions),
+            Polled::Reached(positions) => {
+                for (partition, offset) in positions {
+                    if let turn @ (Turn::Closing | Turn::Closed) = self.step(Event::Reached(partition, offset)) {
+                        return turn;
+                    }
+                }
+                Turn::On
+            }
             // The positions stay uncommitted, so that a later beat tries again.
             Polled::Committed(Err(error)) => {
                 tracing::debug!(error, "offset commit failed, trying again");
@@ -216,11 +224,6 @@ impl Driver {
         // Each client knows its own partitions only.
         self.fetched.retain(|it, _| Role::of(*it) != role);
         self.fetched.extend(statistics.fetched);
-        for (partition, offset) in statistics.reached {
-            if let turn @ (Turn::Closing | Turn::Closed) = self.step(Event::Reached(partition, offset)) {
-                return turn;
-            }
-        }
         let turn = self.confirmed(statistics.committed);
         let now = self.clock.now();
         let bounds = statistics.bounds.into_iter().filter(|it| self.core.owns(it.0));

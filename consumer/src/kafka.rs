@@ -5,11 +5,11 @@
 //! partitions only.
 
 mod context;
-mod holes;
 mod lookout;
 mod poll;
 mod read;
 mod settings;
+mod unread;
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -35,6 +35,8 @@ pub(crate) enum Polled {
     Revoked(Vec<Partition>),
     Lost(Vec<Partition>),
     Records(Vec<(Partition, Vec<Record<Incoming>>)>),
+    /// Everything below these offsets was handed over; what had no record was a transaction marker or an aborted record.
+    Reached(Vec<(Partition, Offset)>),
     /// A commit that was waited for.
     Committed(Result<Vec<(Partition, Offset)>, String>),
     /// What the client's statistics say.
@@ -53,9 +55,6 @@ pub(crate) enum Polled {
 pub(crate) struct Statistics {
     /// Start and end of partitions, as far as a read_committed consumer can read.
     pub(crate) bounds: Vec<(Partition, Offset, Offset)>,
-    /// Offsets below which no record is left to be received: what lies between the last record and here are transaction
-    /// markers, aborted or compacted records.
-    pub(crate) reached: Vec<(Partition, Offset)>,
     /// Committed positions.
     pub(crate) committed: Vec<(Partition, Offset)>,
     /// Next offset that the client fetches.

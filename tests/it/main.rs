@@ -7,6 +7,7 @@ mod counts;
 mod crash;
 mod dead_letter;
 mod example;
+mod faults;
 mod harness;
 mod identity;
 mod order;

@@ -5,63 +5,10 @@ use std::time::Duration;
 
 use sekali_consumer::metrics;
 use sekali_tests::group::Group;
-use sekali_tests::harness::{Outgoing, Process, Program, Proxy, eventually};
-use sekali_worker::stock::create_tables;
+use sekali_tests::harness::{Outgoing, Proxy, eventually};
+use sekali_tests::worker::{Worker, value};
 
 const LIMIT: Duration = Duration::from_secs(30);
-
-struct Worker {
-    process: Process,
-    port: u16,
-    _directory: tempfile::TempDir,
-}
-
-impl Worker {
-    async fn start(group: &Group, url: &str) -> Worker {
-        create_tables(&group.database.connect().await).await.unwrap();
-        let port = sekali::private_postgres::free_port().unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("worker.toml");
-        let text = format!(
-            "[kafka]\nbrokers = \"{}\"\n[postgres]\nurl = \"{url}\"\n[consumer]\ngroup = \"{}\"\ntopics = [\"{}\"]\n\
-             session_timeout = \"6s\"\n[retry]\ndelays = [\"300ms\", \"900ms\"]\n[admin]\nlisten = \"127.0.0.1:{port}\"\n",
-            group.kafka.bootstrap(),
-            group.name(),
-            group.topic
-        );
-        std::fs::write(&file, text).unwrap();
-        let process = Program::of_workspace("sekali-worker").arg("--config").arg(&file).arg("stock").spawn();
-        let worker = Worker { process, port, _directory: directory };
-        eventually("the worker is ready", LIMIT, async || worker.get("/readyz").await.is_some_and(|it| it.0 == 200))
-            .await;
-        worker
-    }
-
-    /// Status and body; `None` while the port is closed.
-    async fn get(&self, path: &str) -> Option<(u16, String)> {
-        let url = format!("http://127.0.0.1:{}{path}", self.port);
-        let asked = tokio::task::spawn_blocking(move || {
-            let agent: ureq::Agent = ureq::Agent::config_builder()
-                .http_status_as_error(false)
-                .timeout_global(Some(Duration::from_secs(5)))
-                .build()
-                .into();
-            let mut answer = agent.get(&url).call().ok()?;
-            Some((answer.status().as_u16(), answer.body_mut().read_to_string().ok()?))
-        });
-        asked.await.unwrap()
-    }
-
-    async fn metrics(&self) -> String {
-        self.get("/metrics").await.expect("the port is open").1
-    }
-}
-
-/// Value of the first series that begins so.
-fn value(text: &str, series: &str) -> Option<f64> {
-    let line = text.lines().find(|it| it.starts_with(series))?;
-    line.rsplit(' ').next()?.parse().ok()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_are_described_and_there_from_the_start() {

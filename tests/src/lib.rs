@@ -4,3 +4,4 @@ pub mod events;
 pub mod group;
 pub mod harness;
 pub mod scripted;
+pub mod worker;

@@ -40,6 +40,7 @@ impl<M: Hash> Hash for Core<M> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         (&self.owned, &self.lanes, &self.known, &self.budget, self.last_epoch, &self.releasing).hash(hasher);
         (self.commit_at, self.recommit_at, self.stopping, self.stopped).hash(hasher);
+        self.lanes.iter().for_each(|it| it.held_since().map(|since| since == self.known.signs()).hash(hasher));
     }
 }
 

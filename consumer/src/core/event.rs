@@ -94,7 +94,7 @@ pub enum Event<M> {
     Lost(Vec<Partition>),
     /// Records of one partition, in offset order.
     Received(Partition, Vec<Record<M>>),
-    /// No record below this offset is left to be received: the rest of them are holes.
+    /// Every record below this offset was received: what else is there are holes.
     Reached(Partition, Offset),
     /// An executor ended its batch. It gives the items back unless they are decided.
     Finished {

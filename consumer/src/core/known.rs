@@ -5,12 +5,13 @@
 //! goes only with a read of all holds that is newer than itself.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use super::event::{KeyId, Timestamp};
 
 /// The held keys, as far as known.
-#[derive(Clone, Hash, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Known {
     /// Each with the number of reads that had been asked for when it was learned.
     held: BTreeMap<KeyId, u64>,
@@ -24,6 +25,14 @@ pub(super) struct Known {
     pub(super) ready: bool,
     asked_at: Timestamp,
     read_again_at: Timestamp,
+}
+
+/// Numbers of reads matter only from the last answer on, that of signs only to a lane that took up held messages.
+impl Hash for Known {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.held.iter().for_each(|(key, learned)| (key, learned.saturating_sub(self.answered)).hash(hasher));
+        (self.held.len(), self.reads - self.answered, self.ready, self.asked_at, self.read_again_at).hash(hasher);
+    }
 }
 
 impl Known {

@@ -13,7 +13,6 @@ use rdkafka::{Offset as KafkaOffset, Statistics, TopicPartitionList};
 use sekali_producer::KafkaCauses;
 use tokio::sync::mpsc;
 
-use super::holes::Holes;
 use super::{Command, Polled, Role};
 use crate::core::{Offset, Partition};
 use crate::metrics::{self, Metrics};
@@ -36,9 +35,6 @@ pub(crate) struct Context {
     pub(crate) given_up: Mutex<Vec<Partition>>,
     /// Orders that came while the callback waited, for the loop to carry out.
     pub(crate) deferred: Mutex<Vec<Command>>,
-    /// Told after the records that were fetched before them.
-    pub(crate) statistics: Mutex<Option<super::Statistics>>,
-    pub(crate) holes: Mutex<Holes>,
     /// The final positions are committed already.
     pub(crate) closing: AtomicBool,
 }
@@ -51,16 +47,6 @@ impl Context {
 
     pub(crate) fn commands(&self) -> MutexGuard<'_, Receiver<Command>> {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What the client's statistics said belongs to the assignment before.
-    fn unsettle(&self) {
-        self.holes().rebalanced();
-        *self.statistics.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    pub(crate) fn holes(&self) -> MutexGuard<'_, Holes> {
-        self.holes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn partition(&self, topic: &str, number: i32) -> Option<Partition> {
@@ -180,17 +166,14 @@ impl ClientContext for Context {
                 if 0 <= it.committed_offset {
                     told.committed.push((partition, it.committed_offset));
                 }
-                let reached = self.holes().look(statistics.ts, partition, it);
-                told.reached.extend(reached.map(|offset| (partition, offset)));
             }
         }
-        *self.statistics.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+        self.tell(Polled::Statistics(self.role, told));
     }
 }
 
 impl ConsumerContext for Context {
     fn pre_rebalance(&self, consumer: &BaseConsumer<Context>, rebalance: &Rebalance<'_>) {
-        self.unsettle();
         let Rebalance::Revoke(list) = rebalance else { return };
         let partitions = self.partitions(list);
         if partitions.is_empty() {
@@ -212,7 +195,6 @@ impl ConsumerContext for Context {
     }
 
     fn post_rebalance(&self, consumer: &BaseConsumer<Context>, rebalance: &Rebalance<'_>) {
-        self.unsettle();
         match rebalance {
             Rebalance::Assign(list) => {
                 // A pause belongs to the assignment under which it was ordered.

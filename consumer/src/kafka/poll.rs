@@ -5,14 +5,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use rdkafka::TopicPartitionList;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
+use rdkafka::topic_partition_list::TopicPartitionListElem;
 use rdkafka::{ClientConfig, Message as _};
+use rdkafka::{Offset, TopicPartitionList};
 use sekali_producer::{Error, ErrorKind, KafkaCauses, explain};
 use tokio::sync::mpsc as channel;
 
 use super::read::Chunk;
+use super::unread::Unread;
 use super::{Command, Context, Link, Polled, Role, SharedReader};
 use crate::core::{Partition, PauseReason};
 use crate::metrics::Metrics;
@@ -28,6 +30,9 @@ const POLL_WAIT_PAUSED: Duration = Duration::from_millis(10);
 /// A full buffer is usually emptied within one transaction. Pausing throws away what the client has prefetched, so that
 /// the loop first waits this long without fetching.
 const FULL_GRACE: Duration = Duration::from_millis(20);
+
+/// How often the driver is told how far the client has read.
+const POSITIONS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Tells the driver that a thread has ended.
 struct Closed {
@@ -49,6 +54,9 @@ pub(crate) struct Poller {
     paused: BTreeMap<Partition, (PauseReason, bool)>,
     /// Since when a full buffer has kept the loop from fetching.
     full_since: Option<Instant>,
+    unread: Unread,
+    /// When the driver was told last how far the client has read.
+    positions_at: Instant,
 }
 
 impl Poller {
@@ -76,15 +84,20 @@ impl Poller {
             drain_timeout,
             given_up: Mutex::default(),
             deferred: Mutex::default(),
-            statistics: Mutex::default(),
-            holes: Mutex::default(),
             closing: false.into(),
         };
         let consumer: BaseConsumer<Context> =
             client.create_with_context(context).map_err(|error| explain(&error, &causes))?;
         let topics: Vec<&str> = reader.routes.of_role(role).collect();
         consumer.subscribe(&topics).map_err(|error| explain(&error, &causes))?;
-        let poller = Poller { consumer, reader, paused: BTreeMap::new(), full_since: None };
+        let poller = Poller {
+            consumer,
+            reader,
+            paused: BTreeMap::new(),
+            full_since: None,
+            unread: Unread::default(),
+            positions_at: Instant::now(),
+        };
         let name = format!("sekali-poll{}", role.suffix());
         let spawned = std::thread::Builder::new().name(name).spawn(move || {
             // Also told when the thread panics.
@@ -105,6 +118,7 @@ impl Poller {
                 continue;
             }
             self.fetch();
+            self.unread.look(&self.consumer);
             if self.consumer.context().closing.load(Ordering::Relaxed) {
                 break;
             }
@@ -229,14 +243,28 @@ impl Poller {
             let runs = self.reader.read(chunk, &given_up);
             self.consumer.context().tell(Polled::Records(runs));
         }
-        let context = self.consumer.context();
-        let statistics = context.statistics.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(statistics) = statistics {
-            context.tell(Polled::Statistics(context.role, statistics));
+        if POSITIONS_INTERVAL < self.positions_at.elapsed() {
+            self.positions_at = Instant::now();
+            self.report_positions();
         }
     }
 
-    fn failed(&self, error: &KafkaError) {
+    /// The client passes over transaction markers and aborted records in silence. Its position is behind whatever this
+    /// thread has taken from it, so that everything below was handed over by now.
+    fn report_positions(&self) {
+        let Ok(list) = self.consumer.position() else { return };
+        let context = self.consumer.context();
+        let position = |it: &TopicPartitionListElem<'_>| match it.offset() {
+            Offset::Offset(offset) => Some((context.partition(it.topic(), it.partition())?, offset)),
+            _ => None,
+        };
+        let reached: Vec<_> = list.elements().iter().filter_map(position).collect();
+        if !reached.is_empty() {
+            context.tell(Polled::Reached(reached));
+        }
+    }
+
+    fn failed(&mut self, error: &KafkaError) {
         let context = self.consumer.context();
         if matches!(error, KafkaError::MessageConsumptionFatal(_)) || context.causes.is_fatal() {
             context.tell(Polled::Fatal(explain(error, &context.causes)));
@@ -245,6 +273,7 @@ impl Poller {
             return;
         }
         tracing::warn!(%error, "kafka consumer error");
+        self.unread.suspect();
         context.tell(Polled::Trouble);
     }
 
@@ -252,14 +281,12 @@ impl Poller {
         if partitions.is_empty() {
             return;
         }
-        self.consumer.context().holes().disturbed(partitions);
         if let Err(error) = self.consumer.pause(&self.list(partitions)) {
             tracing::warn!(%error, "pausing failed");
         }
     }
 
     fn resume(&self, partition: Partition) {
-        self.consumer.context().holes().disturbed(&[partition]);
         if let Err(error) = self.consumer.resume(&self.list(&[partition])) {
             tracing::warn!(%error, "resuming failed");
         }
