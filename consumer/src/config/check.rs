@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::problems::Problems;
 use super::read::Given;
-use super::{Config, GroupProtocol, HEADER_ALLOWANCE_BYTES, MESSAGE_MAX_BYTES, Needs};
+use super::{AfterDeadLetter, Config, GroupProtocol, HEADER_ALLOWANCE_BYTES, MESSAGE_MAX_BYTES, Needs, Order};
 
 const JITTER_MAX: f64 = 0.5;
 /// Attempts are stored as a signed 16-bit number.
@@ -110,6 +110,19 @@ impl Checks<'_> {
         }
     }
 
+    fn order(&mut self) {
+        let consumer = &self.config.consumer;
+        if consumer.order == Order::None && consumer.after_dead_letter == AfterDeadLetter::Hold {
+            let what = "is \"hold\", which needs consumer.order = \"key\": change one of the two";
+            self.problem("consumer", "after_dead_letter", what);
+        }
+        let (per_key, all) = (consumer.held_messages_per_key_max, consumer.held_messages_max);
+        if all < per_key {
+            let what = format!("must be at least consumer.held_messages_per_key_max ({per_key}): is {all}");
+            self.problem("consumer", "held_messages_max", what);
+        }
+    }
+
     fn group(&mut self) {
         let consumer = &self.config.consumer;
         let (batch, buffer) = (consumer.batch_messages_max.get(), consumer.buffer_messages_max.get());
@@ -131,6 +144,10 @@ impl Checks<'_> {
                 self.problem("consumer", key, "must be at least 1ms");
             }
         }
+        if consumer.stall_timeout < Duration::from_secs(1) {
+            self.problem("consumer", "stall_timeout", "must be at least 1s, or every pause of the broker is a stall");
+        }
+        self.order();
         if consumer.max_poll_interval <= consumer.handler_timeout {
             let what = format!(
                 "must be shorter than consumer.max_poll_interval: is {}, that is {}",

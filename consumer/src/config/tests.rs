@@ -118,6 +118,13 @@ fn values_that_do_not_fit_together_are_refused() {
         ("consumer", "max_poll_interval = \"45s\"", "consumer.drain_timeout: must be shorter than half"),
         ("consumer", "executors = 6", "postgres.pool_max_connections: must be at least consumer.executors + 3 = 9"),
         ("consumer", "handler_timeout = \"31s\"", "postgres.statement_timeout: must be at least"),
+        (
+            "consumer",
+            "order = \"none\"\nafter_dead_letter = \"hold\"",
+            "consumer.after_dead_letter (text): is \"hold\", which needs",
+        ),
+        ("consumer", "held_messages_max = 10", "consumer.held_messages_max (text): must be at least"),
+        ("consumer", "stall_timeout = \"10ms\"", "consumer.stall_timeout (text): must be at least 1s"),
         ("consumer", "name = \"\"", "consumer.name (text): must not be empty"),
         ("postgres", "statement_timeout = \"5m\"", "postgres.statement_timeout (text): must be shorter than"),
         ("retry", "delays = []\nmax_attempts = 2", "retry.delays (text): 2 attempts need at least one delay"),
