@@ -1,5 +1,9 @@
 //! Kinds of fault that others had in public: `tests/README.md` says which test stands for which.
 
 mod bench;
+mod database;
+mod inbox;
 mod offsets;
 mod rebalances;
+mod retries;
+mod shutdown;
