@@ -17,6 +17,10 @@ use super::proxy::Proxy;
 use super::servers::{Runnable, kafka_jars};
 
 const START_TIMEOUT: Duration = Duration::from_secs(90);
+/// A killed broker may register again only when its last session has run out; one that gets no processor for longer is
+/// fenced.
+const SESSION_SHORT_MS: u32 = 4_000;
+const SESSION_LONG_MS: u32 = 60_000;
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Broker settings of the suite, wherever the broker comes from.
@@ -50,7 +54,15 @@ impl OwnBroker {
     /// # Errors
     /// No Java, no Maven for the first fetch, or the broker does not start.
     pub async fn start() -> Result<OwnBroker, anyhow::Error> {
-        OwnBroker::start_with(None).await
+        OwnBroker::start_with(None, SESSION_SHORT_MS).await
+    }
+
+    /// Starts a broker that nobody kills, for a whole run: a busy machine does not make it lose its session.
+    ///
+    /// # Errors
+    /// As [`OwnBroker::start`].
+    pub async fn start_lasting() -> Result<OwnBroker, anyhow::Error> {
+        OwnBroker::start_with(None, SESSION_LONG_MS).await
     }
 
     /// Starts a broker that has a second address, which leads through a proxy: see [`OwnBroker::proxied_bootstrap`].
@@ -60,11 +72,11 @@ impl OwnBroker {
     pub async fn start_proxied() -> Result<(OwnBroker, Proxy), anyhow::Error> {
         let behind = free_port()?;
         let proxy = Proxy::to(&format!("127.0.0.1:{behind}")).await?;
-        let broker = OwnBroker::start_with(Some((behind, proxy.port()))).await?;
+        let broker = OwnBroker::start_with(Some((behind, proxy.port())), SESSION_SHORT_MS).await?;
         Ok((broker, proxy))
     }
 
-    async fn start_with(proxied: Option<(u16, u16)>) -> Result<OwnBroker, anyhow::Error> {
+    async fn start_with(proxied: Option<(u16, u16)>, session_ms: u32) -> Result<OwnBroker, anyhow::Error> {
         let mut broker = blocking(move || {
             let runnable = kafka_jars()?;
             let dir = tempfile::Builder::new().prefix("sekali-kafka-").tempdir()?;
@@ -72,7 +84,10 @@ impl OwnBroker {
             let kafka = Kafka::at(&format!("127.0.0.1:{port}"))?;
             let address = proxied.map(|(_, front)| format!("127.0.0.1:{front}"));
             let broker = OwnBroker { server: None, runnable, kafka, proxied: address, dir };
-            std::fs::write(broker.properties(), properties(&broker, port, controller, proxied.map(|it| it.0)))?;
+            std::fs::write(
+                broker.properties(),
+                properties(&broker, (port, controller), proxied.map(|it| it.0), session_ms),
+            )?;
             broker.format()?;
             anyhow::Ok(broker)
         })
@@ -214,7 +229,7 @@ impl Drop for OwnBroker {
     }
 }
 
-fn properties(broker: &OwnBroker, port: u16, controller: u16, behind: Option<u16>) -> String {
+fn properties(broker: &OwnBroker, (port, controller): (u16, u16), behind: Option<u16>, session_ms: u32) -> String {
     let mut listeners = format!("PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}");
     let mut advertised = format!("PLAINTEXT://127.0.0.1:{port}");
     if let (Some(behind), Some(front)) = (behind, &broker.proxied) {
@@ -232,8 +247,7 @@ fn properties(broker: &OwnBroker, port: u16, controller: u16, behind: Option<u16
         ("controller.listener.names", "CONTROLLER"),
         ("inter.broker.listener.name", "PLAINTEXT"),
         ("log.dirs", &data),
-        // A killed broker may register again only when its last session has run out: 9 s by default.
-        ("broker.session.timeout.ms", "1500"),
+        ("broker.session.timeout.ms", &session_ms.to_string()),
         ("broker.heartbeat.interval.ms", "300"),
         ("share.coordinator.state.topic.replication.factor", "1"),
         ("share.coordinator.state.topic.min.isr", "1"),

@@ -91,7 +91,7 @@ pub async fn start(server: Server) -> Result<Running, anyhow::Error> {
 }
 
 async fn broker() -> Result<Running, anyhow::Error> {
-    let broker = OwnBroker::start().await?;
+    let broker = OwnBroker::start_lasting().await?;
     let address = broker.kafka().bootstrap().to_owned();
     let origin = format!("Apache Kafka {} from Maven", super::versions::kafka());
     Ok(Running { address, origin, _server: Handle::Broker { _it: Box::new(broker) } })
