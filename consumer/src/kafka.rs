@@ -5,6 +5,7 @@
 //! partitions only.
 
 mod context;
+mod memory;
 mod poll;
 mod read;
 mod settings;

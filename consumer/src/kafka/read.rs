@@ -8,6 +8,7 @@ use rdkafka::message::{BorrowedMessage, Headers as _};
 use sekali_schemas::idempotency::KeyError;
 use sekali_schemas::{Arena, Header, IdempotencyKey, Invalid, Message, ReadAs, Record as KafkaRecord};
 
+use super::memory::Held;
 use crate::config::KeyFrom;
 use crate::core::{Partition, Record, Timestamp};
 use crate::incoming::Incoming;
@@ -19,6 +20,8 @@ type OwnKey = dyn Fn(&KafkaRecord) -> Option<Result<IdempotencyKey, KeyError>> +
 pub(crate) struct Reader {
     pub(crate) routes: Arc<Routes>,
     pub(crate) key_from: KeyFrom,
+    /// Bytes of one client that may wait in memory.
+    pub(crate) buffer_bytes_max: usize,
     /// The handler's own function.
     pub(crate) own_key: Box<OwnKey>,
 }
@@ -75,9 +78,15 @@ fn header<'a>(header: rdkafka::message::Header<'a, &'a [u8]>) -> Header<'a> {
 impl Reader {
     /// Reads a chunk; records of one partition stand together as they were fetched. Those of `dropped` partitions were
     /// fetched under an assignment that has ended.
-    pub(crate) fn read(&self, chunk: Chunk, dropped: &[Partition]) -> Vec<(Partition, Vec<Record<Incoming>>)> {
+    /// `held` counts the chunk's bytes for as long as any of its records lives.
+    pub(crate) fn read(
+        &self,
+        chunk: Chunk,
+        held: Held,
+        dropped: &[Partition],
+    ) -> Vec<(Partition, Vec<Record<Incoming>>)> {
         let mut runs: Vec<(Partition, Vec<Record<Incoming>>)> = Vec::new();
-        for (place, parts) in chunk.places.iter().zip(chunk.arena.freeze()) {
+        for (place, parts) in chunk.places.iter().zip(chunk.arena.freeze(held)) {
             if dropped.contains(&place.partition) {
                 continue;
             }
