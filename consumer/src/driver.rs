@@ -353,7 +353,7 @@ impl Driver {
     /// Every few seconds, with the client's statistics.
     fn report_lag(&self, bounds: &[(Partition, Offset, Offset)]) {
         let now = self.clock.now();
-        let ends: HashMap<Partition, Offset> = bounds.iter().map(|&(it, _, end)| (it, end)).collect();
+        let bounds: HashMap<Partition, (Offset, Offset)> = bounds.iter().map(|it| (it.0, (it.1, it.2))).collect();
         let seconds_since = |it: Timestamp| now.0.saturating_sub(it.0) as f64 / 1000.0;
         let heads: HashMap<Partition, _> = self.core.heads().map(|(it, produced, due)| (it, (produced, due))).collect();
         let mut overdue: HashMap<&str, f64> = self.routes.source_names().map(|it| (&**it, 0.0)).collect();
@@ -366,7 +366,9 @@ impl Driver {
                 }
                 continue;
             }
-            let (Some(position), Some(end)) = (position, ends.get(&partition)) else { continue };
+            let Some(&(start, end)) = bounds.get(&partition) else { continue };
+            // Nothing decided yet: what others committed, or the beginning.
+            let position = position.or(self.confirmed.get(&partition).copied()).unwrap_or(start);
             let lag = (end - position).max(0) as f64;
             let seconds = if lag == 0.0 { 0.0 } else { produced_at.map_or(0.0, seconds_since) };
             self.set_lag(partition, lag, seconds);

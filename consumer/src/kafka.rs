@@ -6,6 +6,7 @@
 
 mod context;
 mod lookout;
+mod memory;
 mod poll;
 mod read;
 mod settings;

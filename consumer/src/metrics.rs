@@ -59,6 +59,8 @@ metrics! {
     ATTEMPTS_PER_MESSAGE = Metric::histogram("sekali_attempts_per_message", "Attempts that a message needed until its final decision, for those that needed more than one.", ATTEMPTS).with(&[("topic", &[]), ("outcome", &["ok", "dead_lettered"])]);
     /// Buffered and in hand.
     INFLIGHT = Metric::gauge("sekali_inflight_messages", "Messages received and not yet decided.");
+    /// Bytes in memory.
+    BUFFERED_BYTES = Metric::gauge("sekali_buffered_bytes", "Bytes of records received and not yet decided, of the client of the source topics and that of the retry topics.").with(&[("client", &["source", "retry"])]);
     /// Messages in a transaction.
     BATCH_SIZE = Metric::histogram("sekali_batch_size_messages", "Messages of one transaction.", BATCH);
     /// Offset commits by result.

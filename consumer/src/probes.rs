@@ -188,3 +188,29 @@ fn verdict(problem: Option<&'static str>) -> (StatusCode, String) {
         Some(problem) => (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routes::Routes;
+
+    /// K8S-01.
+    #[test]
+    fn a_loop_that_stands_still_is_dead_and_one_without_work_is_not() {
+        let topics = sekali_schemas::topics::TopicTemplates::default().all(&["t".to_owned()], "g", &[]).unwrap();
+        let status = Status::new(Arc::new(Metrics::register(&Routes::new("g", &topics, &[]), 0)));
+        assert_eq!(
+            (status.standstill(), status.unready()),
+            (None, None),
+            "without partitions and without retry topics"
+        );
+        let long_ago = unix_ms() - STANDSTILL_MS - 1;
+        status.metrics.driven_at_ms.store(long_ago, Ordering::Relaxed);
+        assert_eq!(status.standstill(), Some("the driver stands still"));
+        status.metrics.driven();
+        assert_eq!(status.standstill(), None);
+        status.database(false);
+        assert_eq!(status.standstill(), None, "a restart would not bring the database back");
+        assert!(status.unready().is_some());
+    }
+}

@@ -79,8 +79,14 @@ impl Purge {
     }
 
     pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut failing = false;
         while stop.run_until_cancelled(tokio::time::sleep(BEAT)).await.is_some() {
-            if let Err(error) = self.round(&stop).await {
+            let Err(error) = self.round(&stop).await else {
+                failing = false;
+                continue;
+            };
+            // A database that is away is reported by those who need it sooner.
+            if !std::mem::replace(&mut failing, true) {
                 tracing::warn!(error = error.chain(), "the purge of the inbox failed, trying again");
             }
         }

@@ -96,7 +96,8 @@ impl<H: Handler> Consumer<H> {
         let limits = limits(&self.config);
         let policy = policy(&self.config);
         let handler = Arc::new(self.handler);
-        let reader = reader(&handler, &self.routes, section.key_from);
+        let bytes_max = usize::try_from(section.buffer_bytes_max.get()).unwrap_or(usize::MAX);
+        let reader = reader(&handler, &self.routes, section.key_from, bytes_max);
         let (clients, polled) = clients(&self.config, &reader, &metrics)?;
         let links = clients.settings.iter().map(|it| clients.start(it.0)).collect::<Result<_, _>>()?;
         let shared = Shared {
@@ -245,10 +246,15 @@ fn rule(config: &Config) -> Rule {
     }
 }
 
-fn reader<H: Handler>(handler: &Arc<H>, routes: &Arc<Routes>, key_from: KeyFrom) -> Arc<Reader> {
+fn reader<H: Handler>(
+    handler: &Arc<H>,
+    routes: &Arc<Routes>,
+    key_from: KeyFrom,
+    buffer_bytes_max: usize,
+) -> Arc<Reader> {
     let handler = handler.clone();
     let own_key = Box::new(move |record: &sekali_schemas::Record| handler.idempotency_key(record));
-    Arc::new(Reader { routes: routes.clone(), key_from, own_key })
+    Arc::new(Reader { routes: routes.clone(), key_from, buffer_bytes_max, own_key })
 }
 
 fn policy(config: &Config) -> RetryPolicy {

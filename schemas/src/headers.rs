@@ -200,9 +200,9 @@ impl Arena {
         self.records.push(Laid { key, payload, spans: spans.into() });
     }
 
-    /// Hands out the parts in the order they were added.
-    pub fn freeze(self) -> impl Iterator<Item = Parts> {
-        let buffer = Bytes::from(self.buffer);
+    /// Hands out the parts in the order they were added. `held` is dropped when nobody has any of them any more.
+    pub fn freeze(self, held: impl Send + 'static) -> impl Iterator<Item = Parts> {
+        let buffer = Bytes::from_owner(Shared { buffer: self.buffer, _held: held });
         self.records.into_iter().map(move |laid| {
             let slice = |(start, len): (u32, u32)| buffer.slice(start as usize..(start + len) as usize);
             Parts {
@@ -211,6 +211,17 @@ impl Arena {
                 headers: Headers { buffer: buffer.clone(), spans: laid.spans },
             }
         })
+    }
+}
+
+struct Shared<H> {
+    buffer: Vec<u8>,
+    _held: H,
+}
+
+impl<H> AsRef<[u8]> for Shared<H> {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer
     }
 }
 
@@ -248,12 +259,17 @@ mod tests {
         arena.add(Some(b"k1"), Some(b"v1"), [Header { name: "h", value: Some(b"x") }].into_iter());
         arena.add(None, None, [].into_iter());
         arena.add(Some(b""), Some(b"v3"), [Header { name: "h", value: None }].into_iter());
-        let parts: Vec<Parts> = arena.freeze().collect();
+        let held = std::sync::Arc::new(());
+        let parts: Vec<Parts> = arena.freeze(held.clone()).collect();
         assert_eq!((parts[0].key.as_deref(), parts[0].payload.as_deref()), (Some(&b"k1"[..]), Some(&b"v1"[..])));
         assert_eq!(parts[0].headers.text("h"), Some("x"));
         assert!(parts[1].key.is_none() && parts[1].payload.is_none() && parts[1].headers.is_empty());
         assert_eq!(parts[2].key.as_deref(), Some(&b""[..]));
         assert_eq!(parts[2].headers.get("h"), Some(None));
+        let last = parts.into_iter().next();
+        assert_eq!(std::sync::Arc::strong_count(&held), 2, "one part is enough");
+        drop(last);
+        assert_eq!(std::sync::Arc::strong_count(&held), 1);
     }
 
     #[test]

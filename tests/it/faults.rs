@@ -3,7 +3,12 @@
 mod bench;
 mod database;
 mod inbox;
+mod input;
+mod memory;
+mod metrics;
 mod offsets;
+mod outbox;
+mod probes;
 mod rebalances;
 mod retries;
 mod shutdown;

@@ -2,6 +2,7 @@
 // clippy.toml allows it in test functions; this, in the functions that they share.
 #![allow(clippy::unwrap_used)]
 
+mod cases;
 mod dependencies;
 mod docs;
 mod names;

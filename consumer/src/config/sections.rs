@@ -15,6 +15,7 @@ const DAY: u64 = 24 * HOUR;
 const EXECUTORS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 const BATCH_MESSAGES_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
 const BUFFER_MESSAGES_MAX: NonZeroUsize = NonZeroUsize::new(16_000).unwrap();
+const BUFFER_BYTES_MAX: NonZeroU32 = NonZeroU32::new(96 * 1024 * 1024).unwrap();
 const HELD_MESSAGES_PER_KEY_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 const HELD_MESSAGES_MAX: NonZeroU32 = NonZeroU32::new(100_000).unwrap();
 const MESSAGE_BYTES_MAX: NonZeroU32 = NonZeroU32::new(1024 * 1024).unwrap();
@@ -75,6 +76,9 @@ section! {
         /// Most messages that wait in memory between Kafka and the executors. Lower starves the executors, higher costs
         /// memory; at least twice `batch_messages_max`.
         buffer_messages_max: NonZeroUsize = BUFFER_MESSAGES_MAX,
+        /// Most bytes of those messages, for the source topics and again for the retry topics; a single message may be
+        /// larger. Lower pauses fetching more often, higher costs memory.
+        buffer_bytes_max: NonZeroU32 = BUFFER_BYTES_MAX,
         /// Longest run of a handler on one batch. Lower fails slow but healthy handlers, higher lets a hanging one stop
         /// its partitions for longer; well below `max_poll_interval`.
         #[serde(with = "duration")]

@@ -256,6 +256,19 @@ fn syntax_errors_name_the_line() {
 }
 
 #[test]
+fn retention_may_last_forever_and_then_outlives_every_topic() {
+    let endless = ("topics", "source_retention = \"3000d\"");
+    assert!(with(&[endless]).unwrap_err()[0].starts_with("inbox.retention"));
+    let config = with(&[endless, ("inbox", "retention = \"forever\"")]).unwrap();
+    assert_eq!(config.inbox.retention, None);
+    assert!(config.print().contains("retention = \"forever\"\n"), "{}", config.print());
+    let variable = with_env(MINIMAL, Needs::Everything, &[("SEKALI_INBOX__RETENTION", "forever")]).unwrap();
+    assert_eq!(variable.inbox.retention, None);
+    let found = with(&[("inbox", "retention = \"never\"")]).unwrap_err();
+    assert!(found[0].starts_with("inbox.retention (text): expected a duration with its unit"), "{found:?}");
+}
+
+#[test]
 fn what_is_printed_can_be_read_back() {
     let config = with(&[("retry", "max_attempts = 9"), ("kafka", "properties = { \"socket.timeout.ms\" = \"9\" }")]);
     let config = config.unwrap();

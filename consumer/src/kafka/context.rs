@@ -33,6 +33,8 @@ pub(crate) struct Context {
     pub(crate) drain_timeout: Duration,
     /// Partitions given up since the poll loop last looked: what it fetched of them is void.
     pub(crate) given_up: Mutex<Vec<Partition>>,
+    /// Partitions were assigned since the poll loop last looked.
+    pub(crate) given: AtomicBool,
     /// Orders that came while the callback waited, for the loop to carry out.
     pub(crate) deferred: Mutex<Vec<Command>>,
     /// The final positions are committed already.
@@ -201,6 +203,7 @@ impl ConsumerContext for Context {
                 if let Err(error) = consumer.resume(list) {
                     tracing::warn!(%error, "resuming assigned partitions failed");
                 }
+                self.given.store(true, Ordering::Relaxed);
                 let partitions = self.partitions(list);
                 tracing::info!(partitions = partitions.len(), role = ?self.role, "partitions assigned");
                 metrics::REBALANCES.count(&[("event", "assign")]).increment(1);

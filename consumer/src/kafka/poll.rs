@@ -13,11 +13,12 @@ use rdkafka::{Offset, TopicPartitionList};
 use sekali_producer::{Error, ErrorKind, KafkaCauses, explain};
 use tokio::sync::mpsc as channel;
 
+use super::memory::Memory;
 use super::read::Chunk;
 use super::unread::Unread;
 use super::{Command, Context, Link, Polled, Role, SharedReader};
 use crate::core::{Partition, PauseReason};
-use crate::metrics::Metrics;
+use crate::metrics::{self, Metrics};
 
 /// Most records that go to the driver at once.
 const CHUNK_RECORDS_MAX: usize = 500;
@@ -55,6 +56,9 @@ pub(crate) struct Poller {
     /// Since when a full buffer has kept the loop from fetching.
     full_since: Option<Instant>,
     unread: Unread,
+    memory: Memory,
+    /// What waits in memory weighs too much, so that nothing is fetched.
+    is_heavy: bool,
     /// When the driver was told last how far the client has read.
     positions_at: Instant,
 }
@@ -83,6 +87,7 @@ impl Poller {
             commands: Mutex::new(commands_out),
             drain_timeout,
             given_up: Mutex::default(),
+            given: false.into(),
             deferred: Mutex::default(),
             closing: false.into(),
         };
@@ -96,6 +101,8 @@ impl Poller {
             paused: BTreeMap::new(),
             full_since: None,
             unread: Unread::default(),
+            memory: Memory::default(),
+            is_heavy: false,
             positions_at: Instant::now(),
         };
         let name = format!("sekali-poll{}", role.suffix());
@@ -117,6 +124,7 @@ impl Poller {
             if self.wait_for_room() {
                 continue;
             }
+            self.weigh();
             self.fetch();
             self.unread.look(&self.consumer);
             if self.consumer.context().closing.load(Ordering::Relaxed) {
@@ -161,7 +169,9 @@ impl Poller {
                 self.pause(&[partition]);
             }
             Command::Resume(partition) => {
-                if let Some((_, true)) = self.paused.remove(&partition) {
+                if let Some((_, true)) = self.paused.remove(&partition)
+                    && !self.is_heavy
+                {
                     self.resume(partition);
                 }
                 if !self.paused.values().any(|(_, told)| !told) {
@@ -210,13 +220,35 @@ impl Poller {
         }
     }
 
+    /// Stops fetching while too many bytes wait in memory, and goes on at half of them: pausing throws away what the
+    /// client has prefetched.
+    fn weigh(&mut self) {
+        let (bytes, max) = (self.memory.bytes(), self.reader.buffer_bytes_max);
+        let given = self.consumer.context().given.swap(false, Ordering::Relaxed);
+        let was_heavy = self.is_heavy;
+        self.is_heavy = if was_heavy { max / 2 < bytes } else { max <= bytes };
+        if self.is_heavy && (!was_heavy || given) {
+            self.pause(&self.assigned());
+        } else if was_heavy && !self.is_heavy {
+            for partition in self.assigned().iter().filter(|it| !matches!(self.paused.get(it), Some((_, true)))) {
+                self.resume(*partition);
+            }
+        }
+    }
+
+    fn assigned(&self) -> Vec<Partition> {
+        let Ok(list) = self.consumer.assignment() else { return Vec::new() };
+        let context = self.consumer.context();
+        list.elements().iter().filter_map(|it| context.partition(it.topic(), it.partition())).collect()
+    }
+
     /// Takes what is there, up to a chunk, and hands it over.
     fn fetch(&mut self) {
         if self.consumer.context().closing.load(Ordering::Relaxed) {
             return;
         }
         let mut chunk = Chunk::default();
-        let mut wait = if self.paused.is_empty() { POLL_WAIT } else { POLL_WAIT_PAUSED };
+        let mut wait = if self.paused.is_empty() && !self.is_heavy { POLL_WAIT } else { POLL_WAIT_PAUSED };
         while chunk.len() < CHUNK_RECORDS_MAX && chunk.len_bytes() < CHUNK_BYTES_MAX {
             match self.consumer.poll(wait) {
                 None => break,
@@ -240,11 +272,14 @@ impl Poller {
             self.full_since = None;
         }
         if 0 < chunk.len() {
-            let runs = self.reader.read(chunk, &given_up);
+            let held = self.memory.hold(chunk.len_bytes());
+            let runs = self.reader.read(chunk, held, &given_up);
             self.consumer.context().tell(Polled::Records(runs));
         }
         if POSITIONS_INTERVAL < self.positions_at.elapsed() {
             self.positions_at = Instant::now();
+            let client = if self.consumer.context().role == Role::Source { "source" } else { "retry" };
+            metrics::BUFFERED_BYTES.level(&[("client", client)]).set(self.memory.bytes() as f64);
             self.report_positions();
         }
     }

@@ -9,6 +9,7 @@ use sekali_schemas::idempotency::KeyError;
 use sekali_schemas::{Arena, Header, IdempotencyKey, Invalid, Message, ReadAs, Record as KafkaRecord};
 use uuid::Uuid;
 
+use super::memory::Held;
 use crate::config::KeyFrom;
 use crate::core::{KeyId, Partition, Record, Timestamp};
 use crate::incoming::Incoming;
@@ -20,6 +21,8 @@ type OwnKey = dyn Fn(&KafkaRecord) -> Option<Result<IdempotencyKey, KeyError>> +
 pub(crate) struct Reader {
     pub(crate) routes: Arc<Routes>,
     pub(crate) key_from: KeyFrom,
+    /// Bytes of one client that may wait in memory.
+    pub(crate) buffer_bytes_max: usize,
     /// The handler's own function.
     pub(crate) own_key: Box<OwnKey>,
 }
@@ -81,9 +84,15 @@ pub(crate) fn key_id(topic: u16, key: &[u8]) -> KeyId {
 impl Reader {
     /// Reads a chunk; records of one partition stand together as they were fetched. Those of `dropped` partitions were
     /// fetched under an assignment that has ended.
-    pub(crate) fn read(&self, chunk: Chunk, dropped: &[Partition]) -> Vec<(Partition, Vec<Record<Incoming>>)> {
+    /// `held` counts the chunk's bytes for as long as any of its records lives.
+    pub(crate) fn read(
+        &self,
+        chunk: Chunk,
+        held: Held,
+        dropped: &[Partition],
+    ) -> Vec<(Partition, Vec<Record<Incoming>>)> {
         let mut runs: Vec<(Partition, Vec<Record<Incoming>>)> = Vec::new();
-        for (place, parts) in chunk.places.iter().zip(chunk.arena.freeze()) {
+        for (place, parts) in chunk.places.iter().zip(chunk.arena.freeze(held)) {
             if dropped.contains(&place.partition) {
                 continue;
             }
