@@ -46,10 +46,10 @@ soak: ## ten minutes under a steady load with failures: flat memory, and the ora
 	$(CARGO) build --release -p sekali-tests --bin sekali-bench
 	target/release/sekali-bench --soak 600
 
-sim: ## simulate the protocol around the core; SEED=n for one world, SEEDS=n for many
+sim: ## simulate the protocol around the core; SEED=n for one world, SEEDS=n for many, HOURS=n for long ones
 	@scripts/setup.sh build
 	$(CARGO) build -p sekali-simulation
-	SEED=$(SEED) SEEDS=$(SEEDS) target/debug/sekali-sim
+	SEED=$(SEED) SEEDS=$(SEEDS) HOURS=$(HOURS) target/debug/sekali-sim
 
 crash: ## kill worker, relay, PostgreSQL and broker at every point of a message's life; ROUNDS=n (100)
 	@scripts/setup.sh all

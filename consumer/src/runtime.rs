@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::caught_up::CaughtUp;
 use crate::clock::{self, Clock};
-use crate::config::{self, Config, KeyFrom};
+use crate::config::{self, Config, ConsumerSection};
 use crate::core::hold::{AfterDeadLetter, Rule};
 use crate::core::retry::RetryPolicy;
 use crate::core::{Core, Event, LaneId, Limits, Order, Timestamp};
@@ -75,11 +75,7 @@ impl<H: Handler> Consumer<H> {
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
         let section = &self.config.consumer;
         let recorder = self.config.admin.listen.map(|_| probes::recorder(&section.group));
-        let metrics = Arc::new(Metrics::register(&self.routes, self.config.retry.delays.len()));
-        for (topic, count) in self.partitions.iter().filter(|it| self.routes.source_names().any(|name| *name == it.0)) {
-            crate::metrics::level(&crate::metrics::TOPIC_PARTITIONS, &[("topic", topic)]).set(*count as f64);
-        }
-        crate::metrics::MAX_POLL_INTERVAL.level(&[]).set(section.max_poll_interval.as_secs_f64());
+        let metrics = self.metrics();
         let status = Arc::new(Status::new(metrics.clone()));
         let side = Side { stop: CancellationToken::new(), running: TaskTracker::new() };
         if let Some(listen) = self.config.admin.listen {
@@ -92,12 +88,9 @@ impl<H: Handler> Consumer<H> {
         let progress = self.start_housekeeping(&side, status.clone(), holds.clone());
         self.start_purge(&side);
 
-        let drain = section.drain_timeout;
-        let limits = limits(&self.config);
-        let policy = policy(&self.config);
+        let (limits, policy) = (limits(&self.config), policy(&self.config));
         let handler = Arc::new(self.handler);
-        let bytes_max = usize::try_from(section.buffer_bytes_max.get()).unwrap_or(usize::MAX);
-        let reader = reader(&handler, &self.routes, section.key_from, bytes_max);
+        let reader = reader(&handler, &self.routes, section);
         let (clients, polled) = clients(&self.config, &reader, &metrics)?;
         let links = clients.settings.iter().map(|it| clients.start(it.0)).collect::<Result<_, _>>()?;
         let shared = Shared {
@@ -122,8 +115,6 @@ impl<H: Handler> Consumer<H> {
         let lanes = start_executors(&Arc::new(shared), limits.lanes, &executors, &events);
         let core = Core::new(policy, limits, uuid::Uuid::new_v4().as_u64_pair().0);
         let lookout = Lookout::new(&self.config.kafka.client_config()?, self.routes.clone())?;
-        let look_interval = section.stall_timeout / 4;
-        let (routes, clock) = (self.routes, self.clock);
         let driver = Driver {
             core,
             polled,
@@ -134,26 +125,33 @@ impl<H: Handler> Consumer<H> {
             fetched: HashMap::new(),
             lookout,
             look_at: Timestamp::default(),
-            look_interval,
+            look_interval: section.stall_timeout / 4,
             stopping: false,
             lanes,
             results,
             holds,
-            routes,
-            clock,
+            routes: self.routes,
+            clock: self.clock,
             metrics,
             status,
             progress,
-            drain,
+            drain: section.drain_timeout,
             confirmed: HashMap::new(),
             caught_up: CaughtUp::default(),
         };
         let ended = driver.run(shutdown).await;
-        executors.close();
-        // A handler that ignores the drain timeout is left behind; its transaction never commits.
-        let _late = tokio::time::timeout(LATE_MAX, executors.wait()).await;
-        side.end().await;
+        side.end(&executors).await;
         ended
+    }
+
+    /// Registers every metric, and those that never change.
+    fn metrics(&self) -> Arc<Metrics> {
+        let metrics = Arc::new(Metrics::register(&self.routes, self.config.retry.delays.len()));
+        for (topic, count) in self.partitions.iter().filter(|it| self.routes.source_names().any(|name| *name == it.0)) {
+            crate::metrics::level(&crate::metrics::TOPIC_PARTITIONS, &[("topic", topic)]).set(*count as f64);
+        }
+        crate::metrics::MAX_POLL_INTERVAL.level(&[]).set(self.config.consumer.max_poll_interval.as_secs_f64());
+        metrics
     }
 
     /// The relay of this process, unless configured away; returns what wakes it.
@@ -203,7 +201,10 @@ struct Side {
 }
 
 impl Side {
-    async fn end(self) {
+    async fn end(self, executors: &TaskTracker) {
+        executors.close();
+        // A handler that ignores the drain timeout is left behind; its transaction never commits.
+        let _late = tokio::time::timeout(LATE_MAX, executors.wait()).await;
         self.stop.cancel();
         self.running.close();
         let _late = tokio::time::timeout(SIDE_END_MAX, self.running.wait()).await;
@@ -246,15 +247,11 @@ fn rule(config: &Config) -> Rule {
     }
 }
 
-fn reader<H: Handler>(
-    handler: &Arc<H>,
-    routes: &Arc<Routes>,
-    key_from: KeyFrom,
-    buffer_bytes_max: usize,
-) -> Arc<Reader> {
+fn reader<H: Handler>(handler: &Arc<H>, routes: &Arc<Routes>, section: &ConsumerSection) -> Arc<Reader> {
+    let buffer_bytes_max = usize::try_from(section.buffer_bytes_max.get()).unwrap_or(usize::MAX);
     let handler = handler.clone();
     let own_key = Box::new(move |record: &sekali_schemas::Record| handler.idempotency_key(record));
-    Arc::new(Reader { routes: routes.clone(), key_from, buffer_bytes_max, own_key })
+    Arc::new(Reader { routes: routes.clone(), key_from: section.key_from, buffer_bytes_max, own_key })
 }
 
 fn policy(config: &Config) -> RetryPolicy {

@@ -138,8 +138,8 @@ async fn no_spelling_of_the_attempt_lets_a_message_run_again() {
     let member = group.start(handler.clone()).await;
     group.settled().await;
     member.stop().await.unwrap();
-    for index in 0..spellings.len() {
-        assert!(handler.seen(&format!("m-{index}")).is_empty(), "{:?} ran", spellings[index]);
+    for (index, spelling) in spellings.iter().enumerate() {
+        assert!(handler.seen(&format!("m-{index}")).is_empty(), "{spelling:?} ran");
     }
     let dead = group.dead_letters().await;
     assert!(dead.iter().all(|it| it.1 == "invalid"), "{dead:?}");

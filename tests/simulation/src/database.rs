@@ -13,7 +13,7 @@ use sekali_consumer::core::{Findings, Item, KeyId, Offset, Outcome, Partition};
 use sekali_schemas::inbox::State;
 
 use super::choice::{Fault, Random};
-use super::world::{Id, Logged, World};
+use super::world::{Id, Logged, Manner, World};
 
 /// How messages are to be run.
 #[derive(Debug, Clone, Copy, Hash)]
@@ -216,15 +216,16 @@ impl World {
         let logged = item.record.message;
         match self.handle(&logged) {
             Ok(()) => Ok(None),
+            Err((kind, Manner::Refuses)) => Ok(Some(self.decision_on(random, &logged, kind))),
             // Under a savepoint of its own a failure is as good as a refusal.
-            Err((kind, rejects)) if rejects || how.careful => Ok(Some(self.decision_on(random, &logged, kind))),
+            Err((kind, Manner::Fails)) if how.careful => Ok(Some(self.decision_on(random, &logged, kind))),
             Err((kind, _)) => Err(kind),
         }
     }
 
     fn decision_on(&self, random: &mut Random, logged: &Logged, kind: FailureKind) -> Decision {
         let age = failing_for(self.now, logged.first_failed_at);
-        self.policy.decide(logged.attempt, kind, age, random.next())
+        self.shape.policy().decide(logged.attempt, kind, age, random.next())
     }
 
     fn write_batch(

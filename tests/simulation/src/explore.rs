@@ -1,10 +1,12 @@
 //! Every state of a small world, breadth first: so that the way to a violation is as short as can be.
 
 use std::collections::HashMap;
-use std::collections::hash_map::{DefaultHasher, Entry};
+use std::collections::hash_map::Entry;
 use std::fmt;
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::Stats;
 use super::choice::{Random, Script};
@@ -25,6 +27,18 @@ pub struct Explored {
     pub most: Stats,
 }
 
+impl Explored {
+    /// Whether everything happened that has to happen in such a world.
+    pub fn is_plausible(&self, of: &SmallWorld) -> bool {
+        let happened = self.most.retried + self.most.dead;
+        of.states_min <= self.states
+            && self.states <= self.transitions
+            && 0 < self.rests
+            && of.faults() == self.most.faults
+            && 0 < happened
+    }
+}
+
 /// How to break a promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counterexample {
@@ -43,13 +57,41 @@ impl fmt::Display for Counterexample {
     }
 }
 
+/// Explores several worlds, as many at a time as there are processors. When `hasty`, none is begun after a promise was
+/// broken.
+pub fn explore_all<'a>(worlds: &[&'a SmallWorld], hasty: bool) -> Vec<(&'a SmallWorld, Exploring)> {
+    let next = AtomicUsize::new(0);
+    let explored = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((place, world)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|it| Some((it, worlds.get(it)?)))
+                {
+                    let result = world.explore();
+                    if hasty && result.is_err() {
+                        next.store(worlds.len(), Ordering::Relaxed);
+                    }
+                    explored.lock().unwrap_or_else(PoisonError::into_inner).push((place, *world, result));
+                }
+            });
+        }
+    });
+    let mut explored = explored.into_inner().unwrap_or_else(PoisonError::into_inner);
+    explored.sort_by_key(|it| it.0);
+    explored.into_iter().map(|(_, world, result)| (world, result)).collect()
+}
+
+/// How an exploration ends.
+pub type Exploring = Result<Explored, Counterexample>;
+
 /// A state by its number, in the order in which they were found.
 type Number = u32;
 
 struct Exploration<'a> {
     of: &'a SmallWorld,
     /// By digest: that two of a million states share one of 64 bits is as likely as winning in a lottery.
-    numbers: HashMap<u64, Number>,
+    numbers: HashMap<u64, Number, BuildHasherDefault<Digest>>,
     /// For each state: from which one it was found first, and by which of its transitions.
     found_from: Vec<(Number, u32)>,
     /// Transitions without a fault.
@@ -58,10 +100,51 @@ struct Exploration<'a> {
     seen: Explored,
 }
 
+/// Digests many small numbers fast: each is folded in by a multiplication to 128 bits.
+#[derive(Debug, Default)]
+struct Digest(u64);
+
+impl Digest {
+    fn fold(&mut self, number: u64) {
+        let product = u128::from(self.0 ^ 0x9E37_79B9_7F4A_7C15) * u128::from(number ^ 0xD6E8_FEB8_6659_FD93);
+        self.0 = self.0.rotate_left(23) ^ (product as u64) ^ ((product >> 64) as u64);
+    }
+}
+
+impl Hasher for Digest {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.fold(u64::from_le_bytes(word) ^ ((chunk.len() as u64) << 56));
+        }
+    }
+
+    fn write_u8(&mut self, number: u8) {
+        self.fold(number.into());
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.fold(number.into());
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.fold(number);
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.fold(number as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// One transition.
 struct Next {
     step: Step,
-    chosen: String,
+    script: Script,
     /// The state; or the message of a panic.
     state: Result<State, String>,
 }
@@ -71,10 +154,10 @@ impl SmallWorld {
     ///
     /// # Errors
     /// The first promise that was broken on the shortest way; or a state from which there is no way to rest.
-    pub fn explore(&self) -> Result<Explored, Counterexample> {
+    pub fn explore(&self) -> Exploring {
         let mut exploration = Exploration {
             of: self,
-            numbers: HashMap::new(),
+            numbers: HashMap::default(),
             found_from: Vec::new(),
             calm: Vec::new(),
             at_rest: Vec::new(),
@@ -85,7 +168,6 @@ impl SmallWorld {
         let mut frontier = vec![(0, start)];
         while !frontier.is_empty() {
             frontier = exploration.expand(frontier)?;
-            if std::env::var_os("TRACE").is_some() { eprintln!("{} {} {}", exploration.seen.depth, frontier.len(), exploration.found_from.len()); }
             exploration.seen.depth += usize::from(!frontier.is_empty());
         }
         exploration.check_progress()?;
@@ -100,10 +182,10 @@ impl Exploration<'_> {
     fn expand(&mut self, frontier: Vec<(Number, State)>) -> Result<Vec<(Number, State)>, Counterexample> {
         let mut found = Vec::new();
         for (number, state) in frontier {
-            for (ordinal, next) in (0..).zip(transitions(self.of, &state)) {
+            for (ordinal, next) in (0..).zip(Transitions::of(self.of, &state)) {
                 self.seen.transitions += 1;
                 let broken = |what: String| self.counterexample(number, Some(ordinal), what);
-                let mut after = next.state.map_err(broken)?;
+                let mut after = next.state.map_err(&broken)?;
                 if let Some(what) = after.world.violation.take() {
                     return Err(broken(what));
                 }
@@ -117,7 +199,7 @@ impl Exploration<'_> {
                         after.world.check_end().map_err(|what| self.counterexample(number, Some(ordinal), what))?;
                         self.at_rest.push(after_number);
                     }
-                    self.note(&after.world.stats);
+                    self.seen.most.rise(&after.world.stats);
                     found.push((after_number, after));
                 }
             }
@@ -126,10 +208,10 @@ impl Exploration<'_> {
     }
 
     fn number(&mut self, state: &State, from: (Number, u32)) -> (Number, bool) {
-        let mut hasher = DefaultHasher::new();
-        state.hash(&mut hasher);
+        let mut digest = Digest(0);
+        state.hash(&mut digest);
         let next = self.found_from.len() as Number;
-        match self.numbers.entry(hasher.finish()) {
+        match self.numbers.entry(digest.finish()) {
             Entry::Occupied(known) => (*known.get(), false),
             Entry::Vacant(vacant) => {
                 vacant.insert(next);
@@ -137,17 +219,6 @@ impl Exploration<'_> {
                 (next, true)
             }
         }
-    }
-
-    fn note(&mut self, stats: &Stats) {
-        let most = &mut self.seen.most;
-        most.faults = most.faults.max(stats.faults);
-        most.retried = most.retried.max(stats.retried);
-        most.duplicates = most.duplicates.max(stats.duplicates);
-        most.dead = most.dead.max(stats.dead);
-        most.held = most.held.max(stats.held);
-        most.replays = most.replays.max(stats.replays);
-        most.discarded = most.discarded.max(stats.discarded);
     }
 
     /// From every state there is a way to rest on which nothing more goes wrong.
@@ -180,9 +251,9 @@ impl Exploration<'_> {
         let mut state = self.of.start();
         let mut steps = Vec::new();
         for ordinal in ordinals.into_iter().rev() {
-            let next = transitions(self.of, &state).into_iter().nth(ordinal as usize);
-            let Some(Next { step, chosen, state: after }) = next else { break };
-            steps.push(format!("{step:?}{chosen}"));
+            let next = Transitions::of(self.of, &state).nth(ordinal as usize);
+            let Some(Next { step, script, state: after }) = next else { break };
+            steps.push(format!("{step:?}{}", script.chosen()));
             let Ok(after) = after else { break };
             state = after;
         }
@@ -192,19 +263,33 @@ impl Exploration<'_> {
 }
 
 /// Everything that may happen next, in every way.
-fn transitions(of: &SmallWorld, state: &State) -> Vec<Next> {
-    let mut all = Vec::new();
-    for step in state.steps(of) {
-        let mut script = Some(Script::default());
-        while let Some(tried) = script {
-            let mut random = Random::Script(tried);
-            let mut after = state.clone();
-            let taken = catch_unwind(AssertUnwindSafe(|| after.take(step, &mut random)));
-            let Random::Script(tried) = random else { break };
-            let state = taken.map(|()| after).map_err(|_| "the core panicked".to_owned());
-            all.push(Next { step, chosen: tried.chosen(), state });
-            script = tried.following();
-        }
+struct Transitions<'a> {
+    from: &'a State,
+    of: &'a SmallWorld,
+    steps: std::vec::IntoIter<Step>,
+    /// The step under way, and how it goes next.
+    under_way: Option<(Step, Script)>,
+}
+
+impl Transitions<'_> {
+    fn of<'a>(of: &'a SmallWorld, from: &'a State) -> Transitions<'a> {
+        Transitions { from, of, steps: from.steps(of).into_iter(), under_way: None }
     }
-    all
+}
+
+impl Iterator for Transitions<'_> {
+    type Item = Next;
+
+    fn next(&mut self) -> Option<Next> {
+        let (step, script) = match self.under_way.take() {
+            Some(under_way) => under_way,
+            None => (self.steps.next()?, Script::default()),
+        };
+        let mut random = Random::Script(script);
+        let mut after = self.from.clone();
+        let taken = catch_unwind(AssertUnwindSafe(|| after.take(self.of, step, &mut random)));
+        let Random::Script(script) = random else { return None };
+        self.under_way = script.clone().following().map(|it| (step, it));
+        Some(Next { step, script, state: taken.map(|()| after).map_err(|_| "the core panicked".to_owned()) })
+    }
 }

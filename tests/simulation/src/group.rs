@@ -1,6 +1,8 @@
 //! The consumer group: who owns what, and everything that may happen to its members.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
 
 use sekali_consumer::core::{Partition, Timestamp};
 
@@ -8,9 +10,10 @@ use super::choice::{Fault, Random};
 use super::process::Process;
 use super::world::World;
 
-#[derive(Clone, Hash)]
+#[derive(Clone)]
 pub(crate) struct Group {
-    pub(crate) members: Vec<Process>,
+    /// Shared with other states of the same world.
+    pub(crate) members: Vec<Rc<Process>>,
     /// The broker's view.
     owners: BTreeMap<Partition, usize>,
     /// Counts every change of ownership: the generation that a commit must carry.
@@ -21,6 +24,13 @@ pub(crate) struct Group {
     zombies: Vec<(Partition, usize)>,
 }
 
+/// Generations are told apart by the commits that carry them.
+impl Hash for Group {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (&self.members, &self.owners, self.handing, &self.zombies).hash(hasher);
+    }
+}
+
 impl Group {
     /// `owner` says who gets what at first.
     pub(crate) fn new(
@@ -28,7 +38,7 @@ impl Group {
         world: &mut World,
         owner: impl Fn(&mut Random, Partition) -> usize,
     ) -> Group {
-        let members = (0..world.shape.processes).map(|_| Process::new(world, random.next())).collect();
+        let members = (0..world.shape.processes).map(|_| Rc::new(Process::new(world, random.next()))).collect();
         let mut group = Group { members, owners: BTreeMap::new(), generation: 0, handing: None, zombies: Vec::new() };
         for place in world.places() {
             group.give(world, place, owner(random, place));
@@ -36,20 +46,26 @@ impl Group {
         group
     }
 
+    /// One of them, to be changed.
+    pub(crate) fn member(&mut self, index: usize) -> &mut Process {
+        Rc::make_mut(&mut self.members[index])
+    }
+
     fn give(&mut self, world: &mut World, place: Partition, to: usize) {
         self.owners.insert(place, to);
         // A member that still believes to own it learns of the loss before it can get it again.
         if let Some(index) = self.zombies.iter().position(|it| *it == (place, to)) {
             self.zombies.remove(index);
-            self.members[to].lose(world, place);
+            self.member(to).lose(world, place);
         }
         self.generation += 1;
-        self.members[to].assign(world, place, self.generation);
+        let generation = self.generation;
+        self.member(to).assign(world, place, generation);
     }
 
     /// One step of one member, of the relay, of an operator or of fate, as chance has it.
     pub(crate) fn step(&mut self, random: &mut Random, world: &mut World) {
-        if world.faulty && random.one_in(12) {
+        if world.faulty && random.one_in(world.shape.fault_in) {
             world.stats.faults += 1;
             self.fault(random, world);
         }
@@ -58,15 +74,15 @@ impl Group {
         }
         let index = random.below(self.members.len());
         let done = match random.below(8) {
-            0 | 1 => self.members[index].fetch(random, world),
-            2 => self.members[index].execute(random, world),
-            3 => self.members[index].report(world),
+            0 | 1 => self.member(index).fetch(random, world),
+            2 => self.member(index).execute(random, world),
+            3 => self.member(index).report(world),
             4 => self.deliver_commit(random, world, index),
-            5 => self.members[index].read_holds(random, world),
+            5 => self.member(index).read_holds(random, world),
             6 => {
                 operate(random, world);
                 if random.one_in(10) {
-                    self.members[index].look_for_ready(world);
+                    self.member(index).look_for_ready(world);
                 }
                 false
             }
@@ -80,7 +96,7 @@ impl Group {
             world.now = Timestamp(world.now.0 + random.below(idle_max) as u64);
             // A runtime wakes up at the deadlines that the core names, and at no other time.
             if self.members[index].overslept(world) {
-                self.members[index].tick(world);
+                self.member(index).tick(world);
             }
         }
         self.finish_hand_over(random, world);
@@ -95,8 +111,9 @@ impl Group {
             0 | 1 if self.may_hand_over(place, to) => self.hand_over(world, place, to),
             2 if self.may_take(place, to) => self.take(world, place, to),
             3 => self.notice(world),
+            4 | 5 if 1 < world.shape.lives && !random.one_in(world.shape.lives) => {}
             4 => self.crash(random, world, from, &anybody),
-            5 if self.may_leave(from) => self.members[from].shut_down(world),
+            5 if self.may_leave(from) => self.member(from).shut_down(world),
             _ => {}
         }
     }
@@ -113,7 +130,7 @@ impl Group {
     pub(crate) fn hand_over(&mut self, world: &mut World, place: Partition, to: usize) {
         let from = self.owners[&place];
         self.handing = Some((place, from, to));
-        self.members[from].revoke(world, place);
+        self.member(from).revoke(world, place);
     }
 
     pub(crate) fn may_take(&self, place: Partition, to: usize) -> bool {
@@ -133,7 +150,7 @@ impl Group {
     /// A member notices that a partition is no longer its own.
     pub(crate) fn notice(&mut self, world: &mut World) {
         if let Some((place, member)) = self.zombies.pop() {
-            self.members[member].lose(world, place);
+            self.member(member).lose(world, place);
         }
     }
 
@@ -149,7 +166,7 @@ impl Group {
         index: usize,
         next_owner: &dyn Fn(&mut Random, usize) -> usize,
     ) {
-        self.members[index] = Process::new(world, random.next());
+        self.members[index] = Rc::new(Process::new(world, random.next()));
         self.zombies.retain(|it| it.1 != index);
         if let Some((place, from, to)) = self.handing
             && (from == index || to == index)
@@ -157,8 +174,8 @@ impl Group {
             self.handing = None;
             if to == index && from != index {
                 // The hand-over goes on to nobody else: the partition stays with the broker's next choice.
-                self.members[from].lose(world, place);
-                self.members[from].releasing = false;
+                self.member(from).lose(world, place);
+                self.member(from).releasing = false;
             }
             self.owners.remove(&place);
         }
@@ -190,7 +207,7 @@ impl Group {
 
     pub(crate) fn deliver_commit(&mut self, random: &mut Random, world: &mut World, index: usize) -> bool {
         let owners = &self.owners;
-        self.members[index].deliver_commit(random, world, |it| owners.get(&it) == Some(&index))
+        Rc::make_mut(&mut self.members[index]).deliver_commit(random, world, |it| owners.get(&it) == Some(&index))
     }
 
     /// Whether the owner of a partition that is handed over has let go of it; `None` when nothing is handed over.
@@ -200,7 +217,7 @@ impl Group {
 
     pub(crate) fn finish_hand_over(&mut self, random: &mut Random, world: &mut World) {
         let Some((place, from, to)) = self.handing else { return };
-        let released = self.members[from].released.take();
+        let released = if self.members[from].released.is_some() { self.member(from).released.take() } else { None };
         let gives_up = released.is_none() && world.strikes(random, Fault::Impatience, 30);
         if released.is_none() && !gives_up {
             return;
@@ -208,8 +225,8 @@ impl Group {
         self.handing = None;
         if gives_up {
             // The callback waited long enough: work in hand becomes a zombie's.
-            self.members[from].lose(world, place);
-            self.members[from].releasing = false;
+            self.member(from).lose(world, place);
+            self.member(from).releasing = false;
         }
         let lost = world.strikes(random, Fault::LostCommit, 5);
         for (place, offset) in released.unwrap_or_default() {
@@ -228,7 +245,7 @@ impl Group {
         next_owner: &dyn Fn(&mut Random, usize) -> usize,
     ) {
         for index in 0..self.members.len() {
-            let Some(positions) = self.members[index].stopped.take() else { continue };
+            let Some(positions) = self.members[index].stopped.clone() else { continue };
             let lost = world.strikes(random, Fault::LostCommit, 5);
             for (place, offset) in positions {
                 if !lost && self.owners.get(&place) == Some(&index) {
@@ -246,7 +263,7 @@ impl Group {
             && world.tables.outbox.is_empty()
             && world.flows()
             && self.handing.is_none()
-            && self.members.iter().all(Process::idle)
+            && self.members.iter().all(|it| it.idle())
     }
 
     pub(crate) fn describe(&self, world: &World) -> String {
@@ -256,7 +273,7 @@ impl Group {
                 format!("{it:?} at {} of {}, owner {:?}", world.committed[it], world.end(*it), self.owners.get(it))
             })
             .collect();
-        let members: Vec<String> = self.members.iter().map(Process::describe).collect();
+        let members: Vec<String> = self.members.iter().map(|it| it.describe()).collect();
         format!(
             "behind: {behind:?}; outbox {}; holds {:?}; {members:#?}",
             world.tables.outbox.len(),

@@ -4,11 +4,15 @@
 //! Faults: crashes, graceful restarts, rebalances with and without hand-over, zombies whose transactions and commits
 //! come late, lost offset commits, interrupted transactions, duplicate publishing by producers and by the relay,
 //! handlers that fail some attempts, all attempts, or for good, rejections inside a batch, clocks that jump ahead.
+//!
+//! Besides the worlds of [`simulate`] there are small ones, of which every state is visited ([`SmallWorld::explore`]), and
+//! long ones, in which nothing may grow ([`last`]).
 
 mod choice;
 mod database;
 mod explore;
 mod group;
+mod lasting;
 mod oracle;
 mod process;
 mod shape;
@@ -17,7 +21,8 @@ mod world;
 
 use std::fmt;
 
-pub use explore::{Counterexample, Explored};
+pub use explore::{Counterexample, Explored, Exploring, explore_all};
+pub use lasting::{Lasted, Peaks, last};
 pub use small::{SMALL_WORLDS, SmallWorld};
 
 use choice::Random;
@@ -44,6 +49,34 @@ pub struct Stats {
     pub replays: u64,
     /// Dead letters that an operator discarded.
     pub discarded: u64,
+}
+
+impl Stats {
+    /// Adds what another seed showed.
+    pub fn add(&mut self, other: &Stats) {
+        let Stats { steps, faults, retried, duplicates, dead, held, replays, discarded } = other;
+        self.steps += steps;
+        self.faults += faults;
+        self.retried += retried;
+        self.duplicates += duplicates;
+        self.dead += dead;
+        self.held += held;
+        self.replays += replays;
+        self.discarded += discarded;
+    }
+
+    /// Keeps the larger number of each.
+    pub(crate) fn rise(&mut self, other: &Stats) {
+        let Stats { steps, faults, retried, duplicates, dead, held, replays, discarded } = *other;
+        self.steps = self.steps.max(steps);
+        self.faults = self.faults.max(faults);
+        self.retried = self.retried.max(retried);
+        self.duplicates = self.duplicates.max(duplicates);
+        self.dead = self.dead.max(dead);
+        self.held = self.held.max(held);
+        self.replays = self.replays.max(replays);
+        self.discarded = self.discarded.max(discarded);
+    }
 }
 
 /// A promise that was broken.

@@ -1,25 +1,27 @@
 //! What must hold: checked at every effect, every commit, and at the end.
 
+use std::rc::Rc;
+
 use sekali_consumer::core::hold::{AfterDeadLetter, Rule};
 use sekali_consumer::core::retry::{Decision, FailureKind, Reason};
 use sekali_consumer::core::{Offset, Partition};
 use sekali_schemas::inbox::State;
 
-use super::world::{Account, Behaviour, Id, Logged, World};
+use super::world::{Account, Behaviour, Id, Logged, Manner, World};
 
 impl World {
     /// # Panics
     /// Nobody produced the message.
     pub(crate) fn account(&mut self, id: Id) -> &mut Account {
-        self.accounts.get_mut(&id).expect("every message was produced by somebody")
+        Rc::make_mut(&mut self.accounts).get_mut(&id).expect("every message was produced by somebody")
     }
 
-    pub(crate) fn handle(&self, logged: &Logged) -> Result<(), (FailureKind, bool)> {
+    pub(crate) fn handle(&self, logged: &Logged) -> Result<(), (FailureKind, Manner)> {
         match self.accounts[&logged.id].behaviour {
             Behaviour::Good => Ok(()),
             Behaviour::FailsTimes(times, _) if times < logged.attempt => Ok(()),
-            Behaviour::FailsTimes(_, rejects) => Err((FailureKind::Transient, rejects)),
-            Behaviour::Poison(rejects) => Err((FailureKind::Permanent, rejects)),
+            Behaviour::FailsTimes(_, manner) => Err((FailureKind::Transient, manner)),
+            Behaviour::Poison(manner) => Err((FailureKind::Permanent, manner)),
         }
     }
 
@@ -144,6 +146,15 @@ impl World {
         self.accounts[&id].replays == 0
     }
 
+    /// Nothing of it is ever seen again.
+    pub(crate) fn drop_account(&mut self, id: Id) {
+        self.tables.inbox.remove(&id);
+        let account = Rc::make_mut(&mut self.accounts).remove(&id);
+        if let Some(ids) = account.and_then(|it| Rc::make_mut(&mut self.by_key).get_mut(&it.key)) {
+            ids.retain(|it| *it != id);
+        }
+    }
+
     /// The promises, once nothing is left to do.
     pub(crate) fn check_end(&self) -> Result<(), String> {
         if let Some((key, held)) = self.tables.held.first_key_value() {
@@ -153,7 +164,7 @@ impl World {
     }
 
     /// The promises to one message, once nothing of it is on its way.
-    fn check_message(&self, id: Id, account: &Account) -> Result<(), String> {
+    pub(crate) fn check_message(&self, id: Id, account: &Account) -> Result<(), String> {
         let Account { behaviour, ref applied, dead_letters: dead, published, replays, .. } = *account;
         let state = self.tables.inbox.get(&id).map(|it| it.state);
         let what = format!("message {id} ({behaviour:?}, {state:?}, replayed {replays} times)");

@@ -1,12 +1,14 @@
 //! One consumer process: the core, its executors, and its view of the assignment.
 
+mod checks;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 
 use sekali_consumer::core::hold::Rule;
 use sekali_consumer::core::retry::Decision;
 use sekali_consumer::core::{
-    Action, Core, Event, Findings, Item, KeyId, LaneId, Limits, Offset, Order, Outcome, Partition, Timestamp,
+    Action, Care, Core, Event, Findings, Item, KeyId, LaneId, Limits, Offset, Order, Outcome, Partition, Timestamp,
 };
 
 use super::choice::{Fault, Random};
@@ -52,12 +54,10 @@ pub(crate) struct Process {
     /// Reads of the holds that were asked for, and answers on their way.
     reads: VecDeque<u64>,
     answers: VecDeque<HoldsAnswer>,
-    /// What this process earned and spent, for the budget of dead letters.
-    processed: usize,
-    dead: usize,
-    started: Timestamp,
     ordered: bool,
-    dead_letters_ahead_max: Option<u32>,
+    /// Dead letters that may still come, and until when time has given some.
+    credit: Option<i64>,
+    refilled_at: Timestamp,
     /// Commits on their way to the broker, with the generation under which they were made.
     commits: VecDeque<Vec<(Partition, Offset, u64)>>,
     /// Positions of a hand-over that the core has agreed to.
@@ -72,6 +72,8 @@ pub(crate) struct Process {
     drain_until: Timestamp,
     /// From when each executor may work again after an interruption.
     rests_until: [Timestamp; LANES_MAX],
+    /// From when records may be tried again that found no room, the first of each partition.
+    blocked_until: BTreeMap<Partition, (Offset, Timestamp)>,
     /// Changes of the assignment: so far, and when each executor's batch began. What was interrupted may not be ours any
     /// more, and then there is nothing to wait for.
     changes: u64,
@@ -83,14 +85,16 @@ pub(crate) struct Process {
 /// What can differ between two states of a process in one world whose time stands still.
 impl Hash for Process {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        (&self.core, &self.fetching, &self.generations, &self.paused).hash(hasher);
-        (&self.work, &self.reports, &self.reads, &self.answers, &self.commits).hash(hasher);
-        (&self.released, &self.stopped, self.stopping, self.releasing, self.revoked).hash(hasher);
-        let changes = self.changes_at_start.map(|it| self.changes.saturating_sub(it));
-        (&self.in_batch, changes).hash(hasher);
-        if self.dead_letters_ahead_max.is_some() {
-            (self.processed, self.dead).hash(hasher);
+        (&self.core, &self.fetching, &self.paused).hash(hasher);
+        (&self.work, &self.reports, &self.reads, &self.answers).hash(hasher);
+        for (place, offset, generation) in self.commits.iter().flatten() {
+            (place, offset, self.generations.get(place) == Some(generation)).hash(hasher);
         }
+        (self.commits.len(), &self.released, &self.stopped, self.stopping, self.releasing, self.revoked).hash(hasher);
+        for lane in (0..LANES_MAX).filter(|it| self.is_busy(LaneId(*it))) {
+            (&self.in_batch[lane], (self.changes - self.changes_at_start[lane]).min(2)).hash(hasher);
+        }
+        self.credit.hash(hasher);
     }
 }
 
@@ -104,7 +108,7 @@ impl Process {
         };
         Process {
             shape: world.shape,
-            core: Core::new(world.policy.clone(), limits, seed),
+            core: Core::new(world.shape.policy(), limits, seed),
             fetching: BTreeMap::new(),
             generations: BTreeMap::new(),
             paused: BTreeSet::new(),
@@ -112,11 +116,9 @@ impl Process {
             reports: VecDeque::new(),
             reads: VecDeque::new(),
             answers: VecDeque::new(),
-            processed: 0,
-            dead: 0,
-            started: world.now,
             ordered: world.rule != Rule::Never,
-            dead_letters_ahead_max: world.dead_letters_ahead_max,
+            credit: world.dead_letters_ahead_max.map(i64::from),
+            refilled_at: Timestamp::default(),
             commits: VecDeque::new(),
             released: None,
             stopped: None,
@@ -125,6 +127,7 @@ impl Process {
             revoked: None,
             drain_until: Timestamp::default(),
             rests_until: [Timestamp::default(); LANES_MAX],
+            blocked_until: BTreeMap::new(),
             changes: 0,
             changes_at_start: [0; LANES_MAX],
             in_batch: [const { Vec::new() }; LANES_MAX],
@@ -134,6 +137,7 @@ impl Process {
     pub(crate) fn assign(&mut self, world: &mut World, place: Partition, generation: u64) {
         self.generations.insert(place, generation);
         self.changes += 1;
+        self.blocked_until.remove(&place);
         self.revoked = self.revoked.filter(|it| *it != place);
         self.fetching.insert(place, world.committed[&place]);
         self.paused.remove(&place);
@@ -217,11 +221,6 @@ impl Process {
                 (outcome, findings, vec![item])
             }
         };
-        if outcome == Outcome::Decided {
-            self.processed += findings.processed;
-            self.dead += findings.dead;
-            self.check_budget(world);
-        }
         // The connection may break after the commit and before its answer.
         let unknown = outcome == Outcome::Decided && world.strikes(random, Fault::LostAnswer, 12);
         let (outcome, findings) =
@@ -229,16 +228,6 @@ impl Process {
         let items = if outcome == Outcome::Decided { Vec::new() } else { items };
         self.reports.push_back(Report { lane, outcome, items, findings });
         true
-    }
-
-    /// Dead letters never run ahead of successes by more than the budget of each executor.
-    fn check_budget(&self, world: &mut World) {
-        let Some(max) = self.dead_letters_ahead_max else { return };
-        let refill = self.shape.limits.dead_letter_refill.as_millis() as u64;
-        let refilled = ((world.now.0 - self.started.0) / refill) as usize + 1;
-        if max as usize * self.shape.limits.lanes + self.processed + refilled < self.dead {
-            world.violated(format!("{} dead letters ahead of {} successes", self.dead, self.processed));
-        }
     }
 
     /// A read of the holds is made, or its answer arrives.
@@ -275,7 +264,15 @@ impl Process {
         if outcome == Outcome::Interrupted && self.changes == self.changes_at_start[lane.0] {
             self.rests_until[lane.0] = world.now.after(self.shape.limits.interrupted_delay);
         }
+        if outcome == Outcome::Decided {
+            self.check_budget(world, &findings);
+        }
+        let full = findings.full.clone();
+        let same_ownership = self.changes == self.changes_at_start[lane.0];
         self.apply(world, Event::Finished { lane, outcome, items, findings });
+        if outcome == Outcome::Full && same_ownership {
+            self.note_full(world, full);
+        }
         true
     }
 
@@ -363,11 +360,11 @@ impl Process {
         }
         for action in actions {
             match action {
-                Action::Run { lane, items, careful, dead_max } => {
-                    self.start(world, lane, Work::Run(items, How { careful, dead_max }));
+                Action::Run { lane, items, care, dead_max } => {
+                    self.start(world, lane, Work::Run(items, How { careful: care != Care::None, dead_max }));
                 }
-                Action::RunHeld { lane, messages_max, careful, dead_max } => {
-                    self.start(world, lane, Work::RunHeld(messages_max, How { careful, dead_max }));
+                Action::RunHeld { lane, messages_max, care, dead_max } => {
+                    self.start(world, lane, Work::RunHeld(messages_max, How { careful: care != Care::None, dead_max }));
                 }
                 Action::ReadHolds { read } => {
                     if !self.ordered {
@@ -412,49 +409,15 @@ impl Process {
             }
         }
         self.check_pauses(world);
-        // A fetch may overshoot the share of each partition by what one fetch holds.
-        let Limits { lanes, batch_max, buffered_max, .. } = self.shape.limits;
-        let bound = buffered_max * 2 + lanes * batch_max * 2 + self.fetching.len() * self.shape.fetch_max;
-        if bound < self.core.in_flight() {
-            world.violated(format!("{} messages in memory", self.core.in_flight()));
-        }
+        self.check_memory(world);
     }
 
-    /// Whether an executor has a batch with records of a partition that is being handed over, read under this ownership.
-    fn in_hand(&self, place: Partition) -> bool {
-        let busy = |lane| self.work.iter().any(|it| it.0 == lane) || self.reports.iter().any(|it| it.lane == lane);
-        let this_ownership = |lane: LaneId| self.changes_at_start[lane.0] + 1 == self.changes;
-        (0..LANES_MAX).map(LaneId).any(|it| busy(it) && this_ownership(it) && self.in_batch[it.0].contains(&place))
-    }
-
-    /// What is not due is not fetched further: its tier would be read into memory.
-    fn check_pauses(&self, world: &mut World) {
-        for (place, _, due_at) in self.core.heads() {
-            let waits = due_at.is_some_and(|it| world.now < it);
-            if waits && !self.stopping && self.revoked != Some(place) && !self.paused.contains(&place) {
-                world.violated(format!("{place:?} is fetched although its head is not due"));
-            }
-        }
+    fn is_busy(&self, lane: LaneId) -> bool {
+        self.work.iter().any(|it| it.0 == lane) || self.reports.iter().any(|it| it.lane == lane)
     }
 
     fn start(&mut self, world: &mut World, lane: LaneId, work: Work) {
-        if let Work::Run(items, _) = &work {
-            if self.releasing && items.iter().any(|it| Some(it.partition) == self.revoked) {
-                world.violated("a revoked partition was given new work".to_owned());
-            }
-            if world.now < self.rests_until[lane.0] {
-                world.violated(format!("executor {} did not wait after an interruption", lane.0));
-            }
-        }
-        if self.work.iter().any(|(it, _)| *it == lane) || self.reports.iter().any(|it| it.lane == lane) {
-            world.violated(format!("executor {} was given a second batch", lane.0));
-        }
-        if let Work::Run(items, _) = &work
-            && (self.shape.limits.batch_max < items.len()
-                || items.iter().any(|it| it.partition.retry != items[0].partition.retry))
-        {
-            world.violated("a batch is too large or mixes source and retry records".to_owned());
-        }
+        self.check_start(world, lane, &work);
         if let Work::RunHeld(..) = &work {
             self.changes_at_start[lane.0] = self.changes;
             self.in_batch[lane.0] = Vec::new();

@@ -12,6 +12,14 @@ pub(crate) struct Shape {
     /// Of the source topic and of each retry topic.
     pub(crate) partitions: usize,
     pub(crate) keys: usize,
+    /// Keys to which most messages belong.
+    pub(crate) keys_hot: usize,
+    /// Three in so many messages fail.
+    pub(crate) failing_in: usize,
+    /// Steps between two faults that are no part of another step, on average.
+    pub(crate) fault_in: usize,
+    /// Of so many such faults that end a process, one does.
+    pub(crate) lives: usize,
     pub(crate) retry_delays: &'static [Duration],
     pub(crate) jitter: f64,
     pub(crate) attempts_max: u32,
@@ -34,6 +42,10 @@ pub(crate) static SEEDED: Shape = Shape {
     processes: 3,
     partitions: 3,
     keys: 6,
+    keys_hot: 6,
+    failing_in: 12,
+    fault_in: 12,
+    lives: 1,
     retry_delays: &[Duration::from_millis(50), Duration::from_millis(300)],
     jitter: 0.1,
     attempts_max: 4,
@@ -61,12 +73,16 @@ pub(crate) static SEEDED: Shape = Shape {
 pub(crate) static LASTING: Shape = Shape {
     processes: 3,
     partitions: 3,
-    keys: 12,
+    keys: 2_000,
+    keys_hot: 12,
+    failing_in: 60,
+    fault_in: 60,
+    lives: 1_000,
     retry_delays: &[Duration::from_secs(2), Duration::from_secs(30)],
     jitter: 0.1,
     attempts_max: 4,
     fetch_max: 6,
-    idle_max: Duration::from_millis(200),
+    idle_max: Duration::from_millis(100),
     drain: Duration::from_secs(5),
     one_commit_on_its_way: false,
     limits: Limits {
@@ -97,6 +113,10 @@ const fn still(lanes: usize, partitions: usize) -> Shape {
         processes: 2,
         partitions,
         keys: 4,
+        keys_hot: 4,
+        failing_in: 12,
+        fault_in: 1,
+        lives: 1,
         retry_delays: &[Duration::ZERO],
         jitter: 0.0,
         attempts_max: 2,

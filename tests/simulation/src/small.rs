@@ -1,30 +1,41 @@
 //! Small worlds, of which every state is visited: two members, two keys, three or four messages, and a few faults that may
 //! strike between any two steps.
 
-use sekali_consumer::core::Partition;
+mod worlds;
+
+use std::rc::Rc;
+
 use sekali_consumer::core::hold::{AfterDeadLetter, Rule};
+use sekali_consumer::core::{Partition, Timestamp};
 
 use super::choice::{Fault, Faults, Random, Script};
 use super::group::Group;
-use super::shape::{STILL, STILL_IN_ONE_PARTITION, STILL_WITH_TWO_LANES, Shape};
+use super::shape::Shape;
 use super::world::{Behaviour, Id, World};
+
+pub use worlds::SMALL_WORLDS;
 
 /// A world small enough for all of its states.
 #[derive(Debug)]
 pub struct SmallWorld {
     /// What is special about it.
     pub name: &'static str,
+    /// Whether its exploration takes no more than a few seconds.
+    pub quick: bool,
     /// With fewer states, something that should happen does not.
     pub states_min: usize,
     shape: &'static Shape,
     rule: Rule,
     held_per_key_max: usize,
-    /// Key and behaviour of each message, in the order of the log. Even keys go to the first partition.
+    /// Key and behaviour of each message, in the order of the log. Of two partitions, even keys go to the first one.
     messages: &'static [(usize, Behaviour)],
     /// What may go wrong, each as often as it is named.
     faults: &'static [Fault],
-    /// What an operator does about a dead letter that holds its key: whether he may replay it, once.
+    /// Whether an operator may replay a dead letter that holds its key, once, or only discard it.
     replays: bool,
+    /// Whether outcomes are reported at once, records published at once, and partitions fetched whole. That is a tenth of
+    /// the states. A crash between a commit and its report is the same as one after both.
+    eager: bool,
 }
 
 /// All that is and that may still happen.
@@ -58,9 +69,22 @@ pub(crate) enum Step {
 }
 
 impl SmallWorld {
+    /// How much may go wrong on one way.
+    pub fn faults(&self) -> u64 {
+        self.faults.len() as u64
+    }
+
+    /// Whether somebody may fail to hear that what waits behind a head may run: who was told is gone, or it was an operator
+    /// who decided the head.
+    fn needs_housekeeping(&self) -> bool {
+        let loses = |it: &Fault| matches!(it, Fault::Crash | Fault::Leave | Fault::LostAnswer);
+        self.faults.iter().any(loses) || self.rule == Rule::ByKey(AfterDeadLetter::Hold)
+    }
+
     pub(crate) fn start(&self) -> State {
         let mut world = World::new(self.shape);
-        world.now = sekali_consumer::core::Timestamp(1);
+        // Not the beginning of time, so that a deadline that has passed is not taken for none.
+        world.now = Timestamp(1);
         world.faulty = false;
         world.faults = Faults::of(self.faults);
         world.rule = self.rule;
@@ -76,7 +100,7 @@ impl SmallWorld {
             let here = |it: &&(usize, Behaviour)| it.0 % self.shape.partitions == number;
             self.messages.iter().filter(here).any(|it| it.1 != Behaviour::Good)
         };
-        world.logs.retain(|it, _| !it.retry || fails(it.number as usize));
+        Rc::make_mut(&mut world.logs).retain(|it, _| !it.retry || fails(it.number as usize));
         world.committed.retain(|it, _| world.logs.contains_key(it));
         let mut random = Random::Script(Script::default());
         // Source records of different partitions belong to different members at first, retry records to the second one.
@@ -95,7 +119,7 @@ impl State {
     pub(crate) fn steps(&self, of: &SmallWorld) -> Vec<Step> {
         let mut steps = Vec::new();
         for member in 0..self.group.members.len() {
-            self.steps_of(member, &mut steps);
+            self.steps_of(of, member, &mut steps);
         }
         if !self.world.tables.outbox.is_empty() {
             steps.push(Step::Relay);
@@ -116,12 +140,12 @@ impl State {
         steps
     }
 
-    fn steps_of(&self, member: usize, steps: &mut Vec<Step>) {
+    fn steps_of(&self, of: &SmallWorld, member: usize, steps: &mut Vec<Step>) {
         let (world, process) = (&self.world, &self.group.members[member]);
         for place in process.open(world) {
             let all = process.unfetched(world, place).min(world.shape.fetch_max);
             steps.push(Step::Fetch(member, place, all));
-            if 1 < all {
+            if 1 < all && !of.eager {
                 steps.push(Step::Fetch(member, place, 1));
             }
         }
@@ -136,8 +160,8 @@ impl State {
         add(process.has_reads(), Step::LookAtHolds(member));
         add(process.has_answers(), Step::TakeAnswer(member));
         // Housekeeping looks rarely: when there was time for everything else.
-        let ready = world.tables.holds.values().any(|it| it.ready);
-        add(ready && process.idle(), Step::LookForReady(member));
+        let ready = of.needs_housekeeping() && world.tables.holds.values().any(|it| it.ready);
+        add(ready && process.idle() && !process.stopping, Step::LookForReady(member));
         add(process.overslept(world) && !process.has_commits(), Step::Tick(member));
         add(process.stopped.is_some(), Step::Replace(0));
         add(process.stopped.is_some(), Step::Replace(1));
@@ -165,7 +189,7 @@ impl State {
     }
 
     /// Takes one step; the script's choices settle what is left open.
-    pub(crate) fn take(&mut self, step: Step, random: &mut Random) {
+    pub(crate) fn take(&mut self, of: &SmallWorld, step: Step, random: &mut Random) {
         let State { world, group } = self;
         let mut strike = |kind| {
             world.faults.use_up(kind);
@@ -179,14 +203,14 @@ impl State {
             _ => {}
         }
         match step {
-            Step::Fetch(member, place, max) => group.members[member].fetch_from(random, world, place, max),
-            Step::Execute(member) => drop(group.members[member].execute(random, world)),
-            Step::Report(member) => drop(group.members[member].report(world)),
+            Step::Fetch(member, place, max) => group.member(member).fetch_from(random, world, place, max),
+            Step::Execute(member) => drop(group.member(member).execute(random, world)),
+            Step::Report(member) => drop(group.member(member).report(world)),
             Step::DeliverCommit(member) => drop(group.deliver_commit(random, world, member)),
-            Step::LookAtHolds(member) => drop(group.members[member].look_at_holds(world)),
-            Step::TakeAnswer(member) => drop(group.members[member].take_answer(world)),
-            Step::LookForReady(member) => group.members[member].look_for_ready(world),
-            Step::Tick(member) => group.members[member].tick(world),
+            Step::LookAtHolds(member) => drop(group.member(member).look_at_holds(world)),
+            Step::TakeAnswer(member) => drop(group.member(member).take_answer(world)),
+            Step::LookForReady(member) => group.member(member).look_for_ready(world),
+            Step::Tick(member) => group.member(member).tick(world),
             Step::Relay => world.relay(random),
             Step::Operate(id, replay) => world.operate(id, replay),
             Step::Notice => group.notice(world),
@@ -195,34 +219,24 @@ impl State {
             Step::Crash(member, to) => group.crash(random, world, member, &|_, _| to),
             Step::Take(place, to) => group.take(world, place, to),
             Step::HandOver(place, to) => group.hand_over(world, place, to),
-            Step::Leave(member) => group.members[member].shut_down(world),
+            Step::Leave(member) => group.member(member).shut_down(world),
+        }
+        if of.eager {
+            self.finish_at_once(random);
         }
     }
 }
 
-const CONTINUE: Rule = Rule::ByKey(AfterDeadLetter::Continue);
-const HOLD: Rule = Rule::ByKey(AfterDeadLetter::Hold);
-
-/// Two of one key, of which the first one fails once, and one of another key in another partition.
-const FAILS_ONCE: &[(usize, Behaviour)] =
-    &[(2, Behaviour::FailsTimes(1, false)), (3, Behaviour::Good), (2, Behaviour::Good)];
-
-/// The small worlds.
-pub static SMALL_WORLDS: &[SmallWorld] = &[
-    W0, SmallWorld {name:"c", faults: &[Fault::Crash], ..W0}, 
- SmallWorld {name:"z", faults: &[Fault::TakeOver], ..W0}, 
- SmallWorld {name:"l", faults: &[Fault::LostCommit], ..W0}, 
- SmallWorld {name:"2lanes", shape: &STILL_WITH_TWO_LANES, ..W0}, 
- SmallWorld {name:"1p", shape: &STILL_IN_ONE_PARTITION, ..W0}, 
- SmallWorld {name:"h", rule: HOLD, messages: &[(2, Behaviour::Poison(false)), (3, Behaviour::Good), (2, Behaviour::Good)], ..W0}, 
-];
-    const W0: SmallWorld = SmallWorld {
-        name: "a crash, a zombie and a lost commit",
-        states_min: 1_000,
-        shape: &STILL,
-        rule: CONTINUE,
-        held_per_key_max: usize::MAX,
-        messages: FAILS_ONCE,
-        faults: &[],
-        replays: false,
-    };
+impl State {
+    fn finish_at_once(&mut self, random: &mut Random) {
+        let State { world, group } = self;
+        while !world.tables.outbox.is_empty() {
+            world.relay(random);
+        }
+        for member in 0..group.members.len() {
+            while group.members[member].has_reports() {
+                group.member(member).report(world);
+            }
+        }
+    }
+}

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
+use std::rc::Rc;
 
 use sekali_consumer::core::hold::{AfterDeadLetter, Rule};
-use sekali_consumer::core::retry::RetryPolicy;
 use sekali_consumer::core::{Offset, Partition, Record, Timestamp};
 
 use super::Stats;
@@ -27,18 +27,30 @@ pub(crate) struct Logged {
     pub(crate) sequence: usize,
 }
 
+/// How a message fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Manner {
+    /// A statement fails: its batch is lost, unless it has a savepoint of its own.
+    Fails,
+    /// The handler says so before any statement.
+    Refuses,
+    /// The transaction fails at its end, so that a savepoint does not help.
+    FailsLate,
+}
+
 /// How the handler treats a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Behaviour {
     Good,
-    /// Fails this many attempts; the flag says whether by a rejection inside its batch.
-    FailsTimes(u32, bool),
-    Poison(bool),
+    /// Fails this many attempts.
+    FailsTimes(u32, Manner),
+    Poison(Manner),
 }
 
 /// What became of one message, for the oracle.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Account {
+    pub(crate) key: usize,
     pub(crate) behaviour: Behaviour,
     pub(crate) produced_at: Timestamp,
     /// Attempts on which it took effect.
@@ -61,8 +73,8 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     pub(crate) stats: Stats,
     pub(crate) violation: Option<String>,
-    pub(crate) policy: RetryPolicy,
-    pub(crate) logs: BTreeMap<Partition, Vec<Logged>>,
+    /// Shared with other states of the same world, as other large parts are.
+    pub(crate) logs: Rc<BTreeMap<Partition, Vec<Logged>>>,
     pub(crate) committed: BTreeMap<Partition, Offset>,
     pub(crate) tables: Tables,
     pub(crate) rule: Rule,
@@ -70,18 +82,18 @@ pub(crate) struct World {
     pub(crate) held_per_key_max: usize,
     /// Dead letters ahead of successes.
     pub(crate) dead_letters_ahead_max: Option<u32>,
-    pub(crate) accounts: BTreeMap<Id, Account>,
+    pub(crate) accounts: Rc<BTreeMap<Id, Account>>,
     /// Sequence number of the last effect of each key.
     pub(crate) order: BTreeMap<usize, usize>,
     /// Distinct messages of each key, in the order of the log.
-    pub(crate) by_key: BTreeMap<usize, Vec<Id>>,
+    pub(crate) by_key: Rc<BTreeMap<usize, Vec<Id>>>,
 }
 
 /// What can differ between two states of one world. Time, where states are compared, stands still.
 impl Hash for World {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         (&self.faults, &self.logs, &self.committed, &self.tables).hash(hasher);
-        (&self.accounts, &self.order, &self.by_key).hash(hasher);
+        (&self.accounts, &self.order).hash(hasher);
     }
 }
 
@@ -111,16 +123,15 @@ impl World {
             faults: Faults::Chance,
             stats: Stats::default(),
             violation: None,
-            policy: shape.policy(),
             committed: logs.keys().map(|it| (*it, 0)).collect(),
-            logs,
+            logs: Rc::new(logs),
             tables: Tables::default(),
             rule: Rule::ByKey(AfterDeadLetter::Continue),
             held_per_key_max: usize::MAX,
             dead_letters_ahead_max: None,
-            accounts: BTreeMap::new(),
+            accounts: Rc::default(),
             order: BTreeMap::new(),
-            by_key: BTreeMap::new(),
+            by_key: Rc::default(),
         }
     }
 
@@ -161,6 +172,7 @@ impl World {
     /// A new message.
     pub(crate) fn message(&mut self, id: Id, key: usize, sequence: usize, behaviour: Behaviour) -> Logged {
         let account = Account {
+            key,
             behaviour,
             produced_at: self.now,
             applied: Vec::new(),
@@ -170,14 +182,14 @@ impl World {
             replays: 0,
             closed: false,
         };
-        self.accounts.insert(id, account);
-        self.by_key.entry(key).or_default().push(id);
+        Rc::make_mut(&mut self.accounts).insert(id, account);
+        Rc::make_mut(&mut self.by_key).entry(key).or_default().push(id);
         Logged { id, key, fingerprint: id as i64, attempt: 1, due_at: None, first_failed_at: None, sequence }
     }
 
     pub(crate) fn log(&mut self, topic: usize, record: Logged) {
         let place = partition(topic, record.key % self.shape.partitions);
-        self.logs.entry(place).or_default().push(record);
+        Rc::make_mut(&mut self.logs).entry(place).or_default().push(record);
     }
 
     pub(crate) fn violated(&mut self, what: String) {
@@ -224,6 +236,10 @@ impl Producer {
         Producer { next_id: 0, sent: VecDeque::new(), sequences: BTreeMap::new() }
     }
 
+    pub(crate) fn messages(&self) -> u64 {
+        self.sequences.values().map(|it| *it as u64).sum()
+    }
+
     /// Writes one source record; a fifth of them are a second copy of an earlier one.
     pub(crate) fn produce(&mut self, random: &mut Random, world: &mut World) {
         let id = self.next_id;
@@ -232,12 +248,13 @@ impl Producer {
         let record = if again {
             self.sent[random.below(self.sent.len())]
         } else {
-            let key = random.below(world.shape.keys);
+            let few = world.shape.keys == world.shape.keys_hot || !random.one_in(4);
+            let key = random.below(if few { world.shape.keys_hot } else { world.shape.keys });
             let sequence = self.sequences.entry(key).or_default();
             *sequence += 1;
-            let behaviour = match random.below(12) {
-                0 => Behaviour::Poison(random.one_in(2)),
-                1 | 2 => Behaviour::FailsTimes(1 + random.below(5) as u32, random.one_in(2)),
+            let behaviour = match random.below(world.shape.failing_in) {
+                0 => Behaviour::Poison(manner(random)),
+                1 | 2 => Behaviour::FailsTimes(1 + random.below(5) as u32, manner(random)),
                 _ => Behaviour::Good,
             };
             world.message(id, key, *sequence, behaviour)
@@ -247,6 +264,14 @@ impl Producer {
             self.sent.pop_front();
         }
         world.log(0, record);
+    }
+}
+
+fn manner(random: &mut Random) -> Manner {
+    match random.below(5) {
+        0 | 1 => Manner::Fails,
+        2 | 3 => Manner::Refuses,
+        _ => Manner::FailsLate,
     }
 }
 

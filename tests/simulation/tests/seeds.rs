@@ -7,15 +7,7 @@ fn every_message_takes_effect_once_or_dies_once() {
     let mut total = Stats::default();
     for seed in 1..=10_000 {
         match simulate(seed) {
-            Ok(stats) => {
-                total.faults += stats.faults;
-                total.retried += stats.retried;
-                total.duplicates += stats.duplicates;
-                total.dead += stats.dead;
-                total.held += stats.held;
-                total.replays += stats.replays;
-                total.discarded += stats.discarded;
-            }
+            Ok(stats) => total.add(&stats),
             Err(violation) => panic!("{violation}\nrun it again with `make sim SEED={}`", violation.seed),
         }
     }

@@ -1,0 +1,193 @@
+//! The mutants: for each rule of the core a way to break it.
+
+/// One mutant.
+pub(crate) struct Mutant {
+    /// File below `consumer/src/core`.
+    pub(crate) file: &'static str,
+    /// What stands there, once.
+    pub(crate) from: &'static str,
+    /// What is put in its place.
+    pub(crate) to: &'static str,
+}
+
+const fn mutant(file: &'static str, from: &'static str, to: &'static str) -> Mutant {
+    Mutant { file, from, to }
+}
+
+/// Every file that some mutant changes.
+pub(crate) const FILES: [&str; 9] = [
+    "assignment.rs",
+    "budget.rs",
+    "hold.rs",
+    "known.rs",
+    "lane.rs",
+    "partition.rs",
+    "retry.rs",
+    "verdict.rs",
+    "work.rs",
+];
+
+pub(crate) const MUTANTS: &[Mutant] = &[
+    // Revocation, loss, the end.
+    mutant("assignment.rs", "partitions.iter().any(|it| owned.get(it).is_some_and(|it| 0 < it.in_hand))", "false"),
+    mutant(
+        "assignment.rs",
+        "if !owned.leaving && self.stopping.is_none() {\n            owned.receive(",
+        "if true {\n            owned.receive(",
+    ),
+    mutant("assignment.rs", "owned.leaving = true;", ""),
+    mutant("assignment.rs", "self.drop_redo(|partition| partitions.contains(&partition));", ""),
+    mutant(
+        "assignment.rs",
+        "lane.retain_redo(|it| owned.get(&it.partition).is_some_and(|owned| owned.epoch == it.epoch));",
+        "lane.retain_redo(|_| { let _ = owned; true });",
+    ),
+    mutant("assignment.rs", "let idle = self.lanes.iter().all(|it| it.stage != Stage::Busy);", "let idle = true;"),
+    mutant("assignment.rs", ".map(|it| (partition, it)));", ".map(|it| (partition, it + 1)));"),
+    // Pauses.
+    mutant("assignment.rs", "(Some(_), None) => actions.push(Action::Resume(partition)),", "(Some(_), None) => {}"),
+    mutant(
+        "assignment.rs",
+        "(None, Some(reason)) => actions.push(Action::Pause(partition, reason)),",
+        "(None, Some(_)) => {}",
+    ),
+    mutant("assignment.rs", "_ if not_due => Some(PauseReason::NotDue),", ""),
+    mutant("assignment.rs", "_ if owned.held_full => Some(PauseReason::HeldFull),", ""),
+    mutant("assignment.rs", "_ if cap <= owned.buffered() => Some(PauseReason::Full),", ""),
+    // Commits and deadlines.
+    mutant("assignment.rs", "let again = self.recommit_at <= now;", "let again = false;"),
+    mutant("assignment.rs", "actions.push(Action::Commit(positions));", ""),
+    mutant("assignment.rs", ".chain(again)", ".chain(None.filter(|_| again.is_some()))"),
+    mutant("assignment.rs", "starved.chain(waits)", "starved.chain(waits.filter(|_| false))"),
+    mutant("assignment.rs", ".chain(due)", ".chain(due.filter(|_| false))"),
+    // Reads of the holds.
+    mutant("assignment.rs", "self.limits.order == Order::None || self.stopping.is_some()", "self.stopping.is_some()"),
+    mutant("assignment.rs", "owned.holds = Holds::Asked(read);", "owned.holds = Holds::Read;"),
+    mutant("assignment.rs", "if matches!(owned.holds, Holds::Asked(asked) if asked <= read) {", "if true {"),
+    mutant(
+        "assignment.rs",
+        "let again = self.known.read_again_at().is_some_and(|it| it <= now);",
+        "let again = false;",
+    ),
+    mutant("assignment.rs", "Event::HoldsReady => self.known.sign(),", "Event::HoldsReady => {}"),
+    // Budget.
+    mutant("budget.rs", "self.tokens = earned.saturating_sub(count(findings.dead));", "self.tokens = earned;"),
+    mutant("budget.rs", "count(findings.processed)).min(max);", "count(findings.processed));"),
+    mutant("budget.rs", "self.refilled_at = Timestamp(self.refilled_at.0 + steps * step);", ""),
+    mutant("budget.rs", ".saturating_add(u32::try_from(steps).unwrap_or(u32::MAX))", ""),
+    // Who waits for whom.
+    mutant("hold.rs", "(Some(key), Standing::Runs) => held.contains(&key),", "(Some(_), Standing::Runs) => false,"),
+    mutant("hold.rs", "held.insert(key);\n            false", "let _ = key;\n            false"),
+    mutant("hold.rs", "Answered::Applied => overtaken |= behind,", "Answered::Applied => overtaken |= false,"),
+    mutant("hold.rs", "Answered::Refused { holds: true } if !behind => {", "Answered::Refused { holds: true } => {"),
+    mutant(
+        "hold.rs",
+        "Decision::Retry { .. }) | (Rule::ByKey(AfterDeadLetter::Hold), Decision::Dead(_)) => true,",
+        "Decision::Retry { .. }) => true,\n            (Rule::ByKey(AfterDeadLetter::Hold), Decision::Dead(_)) => false,",
+    ),
+    // What is known about holds.
+    mutant("known.rs", "self.held.retain(|_, learned| read <= *learned);", "self.held.clear();"),
+    mutant("known.rs", "read <= *learned", "read < *learned"),
+    mutant("known.rs", "self.held.retain(|_, learned| read <= *learned);", ""),
+    mutant("known.rs", "self.held.insert(key, self.reads);", "self.held.insert(key, 0);"),
+    mutant("known.rs", "self.held.entry(key).or_insert(read);", "let _ = key;"),
+    mutant("known.rs", "if self.signs == signs {", "if self.signs >= signs {"),
+    // Executors.
+    mutant(
+        "lane.rs",
+        "self.redo.push_front(Chunk { items, suspect: true, tried });",
+        "self.redo.push_back(Chunk { items, suspect: true, tried });",
+    ),
+    mutant("lane.rs", "for items in [second, first] {", "for items in [first, second] {"),
+    mutant("lane.rs", "may be left.\n            if !items.is_empty() {", "may be left.\n            if true {"),
+    mutant(
+        "lane.rs",
+        "self.stage = Stage::Waiting(now.after(delay));",
+        "self.stage = Stage::Idle;\n        let _ = (now, delay);",
+    ),
+    mutant("lane.rs", "Stage::Waiting(until) => until <= now,", "Stage::Waiting(_) => false,"),
+    mutant(
+        "lane.rs",
+        "self.stage = Stage::Busy;\n        self.in_hand.clear();\n        for item in items {",
+        "self.in_hand.clear();\n        for item in items {",
+    ),
+    mutant(
+        "lane.rs",
+        "self.stage = Stage::Waiting(now.after(delay));\n        self.held_since = None;",
+        "self.stage = Stage::Waiting(now.after(delay));",
+    ),
+    mutant("lane.rs", "self.stage = Stage::Idle;\n        self.held_since = None;", "self.stage = Stage::Idle;"),
+    mutant(
+        "lane.rs",
+        "Some(_) if self.care != Care::None => self.held_limit = 1,",
+        "Some(_) if self.care != Care::None => {}",
+    ),
+    // Partitions.
+    mutant(
+        "partition.rs",
+        "if self.last_received.is_some_and(|last| record.offset <= last) {\n                continue;\n            }",
+        "",
+    ),
+    mutant("partition.rs", "self.ready_at().is_some_and(|it| it <= now)", "self.ready_at().is_some_and(|_| true)"),
+    mutant("partition.rs", "self.in_hand -= count;", ""),
+    mutant("partition.rs", "items.len() < max &&", ""),
+    mutant("partition.rs", "self.in_hand -= records.len();", ""),
+    mutant("partition.rs", "for record in records.into_iter().rev() {", "for record in records {"),
+    mutant("partition.rs", "self.held_full = self.blocked_until.is_some();", ""),
+    mutant("partition.rs", "it.max(self.blocked_until.unwrap_or_default())", "it"),
+    // Retries and the inbox.
+    mutant("retry.rs", "self.attempts_max <= attempt", "self.attempts_max < attempt"),
+    mutant("retry.rs", "Decision::Retry { attempt: attempt + 1, tier,", "Decision::Retry { attempt, tier,"),
+    mutant(
+        "retry.rs",
+        "FailureKind::Permanent => Decision::Dead(Reason::Permanent),",
+        "FailureKind::Permanent => Decision::Dead(Reason::Exhausted),",
+    ),
+    mutant("verdict.rs", "&& row.attempt == asking.attempt", ""),
+    mutant("verdict.rs", "row.state == State::Retrying &&", ""),
+    mutant(
+        "verdict.rs",
+        "return if asking.retry { Arrival::Orphan } else { Arrival::Handle };",
+        "return Arrival::Handle;",
+    ),
+    mutant("verdict.rs", "State::Retrying | State::Held | State::Dead | State::Leased if", "State::Leased if"),
+    // Results and new work.
+    mutant("work.rs", "owned.decided(entry.next, entry.count);", "owned.decided(entry.next + 1, entry.count);"),
+    mutant("work.rs", ".filter(|it| it.epoch == entry.epoch)", ""),
+    mutant("work.rs", "&& items.len() == 1", ""),
+    mutant("work.rs", "if it.leaving || stopping {\n                it.in_hand -= 1;\n            }", ""),
+    mutant(
+        "work.rs",
+        "Outcome::Interrupted | Outcome::Decided => lane.interrupted(now, items, &self.limits),",
+        "_ => lane.failed(items),",
+    ),
+    mutant(
+        "work.rs",
+        "let retry = if lane.last_was_retry { !has(false) } else { has(true) };",
+        "let retry = has(true) && !has(false) && false;",
+    ),
+    mutant(
+        "work.rs",
+        "pub(super) fn start(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {\n        if self.stopping.is_some() {",
+        "pub(super) fn start(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {\n        if false {",
+    ),
+    // Holds in the course of work.
+    mutant("work.rs", "item.maybe_held = self.known.is_held(item.record.key);", "item.maybe_held = false;"),
+    mutant("work.rs", "findings.held.iter().for_each(|it| self.known.learn(*it));", ""),
+    mutant("work.rs", "(Some(true), _) => self.known.sign(),", "(Some(true), _) => {}"),
+    mutant("work.rs", "(Some(false), Some(signs)) => self.known.nothing_ready(signs),", ""),
+    mutant(
+        "work.rs",
+        "let holds_known = unordered || partition.retry || it.holds == Holds::Read;",
+        "let holds_known = unordered || partition.retry || it.holds != Holds::Unread;",
+    ),
+    mutant("work.rs", "owned.held_full = true;", ""),
+    mutant("work.rs", "owned.blocked_until = Some(now.after(self.limits.full_delay));", ""),
+    mutant("work.rs", "back.extend(lane.take_redo_of(|it| full.iter().any(|(at, _)| *at == it)));", ""),
+    mutant("work.rs", "*from <= it.record.offset", "*from < it.record.offset"),
+    // The budget in the course of work.
+    mutant("work.rs", "matches!(decision, Decision::Dead(_)) && self.budget.available() == 0", "false"),
+    mutant("work.rs", "if item.epoch == Epoch::HELD {", "if false {"),
+    mutant("work.rs", "care, dead_max: self.budget.available() });", "care, dead_max: usize::MAX });"),
+    mutant("work.rs", "let dead_max = self.budget.available();", "let dead_max = usize::MAX;"),
+];
