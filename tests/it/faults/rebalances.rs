@@ -1,6 +1,6 @@
 //! Members that come, go, and do not know that they are gone.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sekali_tests::group::{Group, LIMIT};
 use sekali_tests::harness::eventually;
@@ -40,23 +40,22 @@ async fn every_partition_delivers_again_after_each_of_many_rebalances() {
 /// REB-04.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_hangs_stops_its_own_partition_until_its_deadline() {
-    let group = Group::new("hangs", 2, |config| config.consumer.handler_timeout = Duration::from_secs(3)).await;
+    let group = Group::new("hangs", 2, |config| config.consumer.handler_timeout = Duration::from_secs(8)).await;
     let handler = Scripted::default();
     let member = group.start(handler.clone()).await;
     group.produce([scripted("hangs", "hang=1").partition(0)]).await;
     handled(&handler, "hangs").await;
-    let began = Instant::now();
-    for it in 0..40 {
+    for it in 0..15 {
         let id = format!("flows-{it}");
         group.produce([scripted(&id, "ok").partition(1)]).await;
         handled(&handler, &id).await;
     }
-    assert!(began.elapsed() < Duration::from_secs(3), "the neighbours took {:?}", began.elapsed());
-    assert_eq!(handler.seen("hangs"), [1], "still hanging");
+    assert_eq!(handler.seen("hangs"), [1], "it still hangs, and its neighbours are done");
+    assert_eq!(group.effects().await.len(), 15);
     group.settled().await;
     member.stop().await.unwrap();
     assert_eq!(handler.seen("hangs").last(), Some(&2), "the deadline burned an attempt");
-    took_effect_once(&group, 41).await;
+    took_effect_once(&group, 16).await;
 }
 
 /// REB-05: what is kept goes on, and what is taken away is not marked by who lost it.
