@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: mutants sim crash help setup build demo test bench bench-quick bench-failures soak check fmt deny
+.PHONY: mutants sim crash help setup build demo test test-versions bench bench-quick bench-failures soak check fmt deny
 
 # A checkout that was never set up must say what is missing, not fail inside a build script.
 CARGO ?= cargo
@@ -25,6 +25,11 @@ demo: ## run the main job on an embedded Kafka and a throw-away PostgreSQL; ARGS
 test: ## run every test against a real Kafka and PostgreSQL; SEKALI_TEST_ARGS="-p sekali-tests --test it -- NAME" runs some
 	@scripts/setup.sh all
 	@scripts/test.sh
+
+test-versions: ## run the integration tests on PostgreSQL 15 to 18 and several Kafkas; VERSIONS_ARGS='--only "Kafka 4.1"'
+	@scripts/setup.sh all
+	$(CARGO) build --workspace --all-targets
+	target/debug/sekali-test-versions $(VERSIONS_ARGS)
 
 bench: ## events a second beside a hand-written loop, 200,000 events, ten minutes at most; BENCH_ARGS="--rounds 5"
 	@scripts/setup.sh all

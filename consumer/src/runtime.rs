@@ -77,7 +77,7 @@ impl<H: Handler> Consumer<H> {
         let recorder = self.config.admin.listen.map(|_| probes::recorder(&section.group));
         let metrics = self.metrics();
         let status = Arc::new(Status::new(metrics.clone()));
-        let side = Side { stop: CancellationToken::new(), running: TaskTracker::new() };
+        let side = Side { stop: CancellationToken::new(), running: TaskTracker::new(), executors: TaskTracker::new() };
         if let Some(listen) = self.config.admin.listen {
             let serving = probes::serve(listen, recorder.flatten(), status.clone(), side.stop.clone()).await?;
             side.running.spawn(serving);
@@ -111,8 +111,7 @@ impl<H: Handler> Consumer<H> {
             database_timeout: DATABASE_TIMEOUT,
             relay_wake,
         };
-        let executors = TaskTracker::new();
-        let lanes = start_executors(&Arc::new(shared), limits.lanes, &executors, &events);
+        let lanes = start_executors(&Arc::new(shared), limits.lanes, &side.executors, &events);
         let core = Core::new(policy, limits, uuid::Uuid::new_v4().as_u64_pair().0);
         let lookout = Lookout::new(&self.config.kafka.client_config()?, self.routes.clone())?;
         let driver = Driver {
@@ -140,7 +139,7 @@ impl<H: Handler> Consumer<H> {
             caught_up: CaughtUp::default(),
         };
         let ended = driver.run(shutdown).await;
-        side.end(&executors).await;
+        side.end().await;
         ended
     }
 
@@ -198,13 +197,14 @@ impl<H: Handler> Consumer<H> {
 struct Side {
     stop: CancellationToken,
     running: TaskTracker,
+    executors: TaskTracker,
 }
 
 impl Side {
-    async fn end(self, executors: &TaskTracker) {
-        executors.close();
+    async fn end(self) {
+        self.executors.close();
         // A handler that ignores the drain timeout is left behind; its transaction never commits.
-        let _late = tokio::time::timeout(LATE_MAX, executors.wait()).await;
+        let _late = tokio::time::timeout(LATE_MAX, self.executors.wait()).await;
         self.stop.cancel();
         self.running.close();
         let _late = tokio::time::timeout(SIDE_END_MAX, self.running.wait()).await;

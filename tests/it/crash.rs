@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use sekali::private_postgres::BINARIES_VARIABLE;
 use sekali_tests::harness::Program;
+use sekali_tests::harness::versions::KAFKA_VARIABLE;
 use sekali_tests::skip;
 use serde::Deserialize;
 
@@ -35,7 +37,14 @@ async fn nothing_is_lost_or_doubled_wherever_something_dies() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("verdict.json");
     let rounds = ROUNDS.to_string();
-    let mut crash = Program::of_workspace("sekali-crash").args(["--rounds", &rounds, "--verdict"]).arg(&file).spawn();
+    let mut crash = Program::of_workspace("sekali-crash").args(["--rounds", &rounds, "--verdict"]).arg(&file);
+    // It starts servers of its own, of the versions that this run is about.
+    for variable in [BINARIES_VARIABLE, KAFKA_VARIABLE] {
+        if let Some(value) = std::env::var_os(variable) {
+            crash = crash.env(variable, value);
+        }
+    }
+    let mut crash = crash.spawn();
     let status = crash.wait(LIMIT).await;
     if status.code() == Some(NO_SERVERS) {
         skip!("{}", crash.stderr().trim());

@@ -16,7 +16,7 @@ mod process;
 pub mod proxy;
 pub mod servers;
 mod skip;
-mod versions;
+pub mod versions;
 
 pub use eventually::{Outcome, eventually};
 pub use kafka::{GroupView, Kafka, Outgoing, Place, kafka, unique};

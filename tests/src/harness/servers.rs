@@ -11,6 +11,7 @@ mod relocatable;
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
@@ -23,6 +24,9 @@ use super::paths::program;
 use containers::Container;
 
 pub(crate) use jars::{Runnable, kafka_jars};
+
+/// Set to `never` where a Docker engine answers and shall not be used.
+pub const CONTAINERS_VARIABLE: &str = "SEKALI_TEST_CONTAINERS";
 
 /// One of the two servers that the suite needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +94,22 @@ pub async fn start(server: Server) -> Result<Running, anyhow::Error> {
     started.with_context(|| format!("no container ({no_container:#}), no process of this machine"))
 }
 
+/// Fetches Kafka's jars of a version with Maven, unless they are there.
+///
+/// # Errors
+/// No Java, no Maven, or the version cannot be had.
+pub fn fetch_kafka(version: &str) -> Result<(), anyhow::Error> {
+    jars::kafka_jars_of(version).map(drop)
+}
+
+/// Fetches PostgreSQL's relocatable binaries of a version with Maven, unless they are there. Returns their directory.
+///
+/// # Errors
+/// No Maven, or the version cannot be had.
+pub fn fetch_postgres(version: &str) -> Result<PathBuf, anyhow::Error> {
+    relocatable::binaries(version)
+}
+
 async fn broker() -> Result<Running, anyhow::Error> {
     let broker = OwnBroker::start_lasting().await?;
     let address = broker.kafka().bootstrap().to_owned();
@@ -102,8 +122,9 @@ async fn private_postgres() -> Result<Running, anyhow::Error> {
         let (binaries, origin) = match find_binaries() {
             Ok(dir) => (dir.clone(), format!("PostgreSQL of {}", dir.display())),
             Err(none) => {
-                let dir = relocatable::binaries().with_context(|| format!("{none:#}"))?;
-                (dir, format!("PostgreSQL {} from Maven", super::versions::POSTGRES_BINARIES))
+                let version = super::versions::newest_postgres_binaries();
+                let dir = relocatable::binaries(version).with_context(|| format!("{none:#}"))?;
+                (dir, format!("PostgreSQL {version} from Maven"))
             }
         };
         // Tests kill the server, never the machine, so that nothing depends on the disk.

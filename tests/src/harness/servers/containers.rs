@@ -9,12 +9,10 @@ use testcontainers::{ContainerAsync, Image, ImageExt};
 use testcontainers_modules::{kafka::apache, postgres};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::Server;
+use super::{CONTAINERS_VARIABLE, Server};
 use crate::harness::kafka::Kafka;
 use crate::harness::versions;
 
-/// Set to `never` where an engine answers and shall not be used.
-const VARIABLE: &str = "SEKALI_TEST_CONTAINERS";
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running container; removed when dropped.
@@ -25,7 +23,7 @@ pub(super) enum Container {
 
 /// Container, address, origin.
 pub(super) async fn start(server: Server) -> Result<(Container, String, String), anyhow::Error> {
-    ensure!(std::env::var(VARIABLE).as_deref() != Ok("never"), "{VARIABLE} is never");
+    ensure!(std::env::var(CONTAINERS_VARIABLE).as_deref() != Ok("never"), "{CONTAINERS_VARIABLE} is never");
     engine_answers().await?;
     match server {
         Server::Kafka => kafka().await,

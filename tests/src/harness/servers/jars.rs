@@ -19,13 +19,18 @@ pub(crate) struct Runnable {
     pub(crate) jars: PathBuf,
 }
 
-/// Finds Java, and Kafka's jars in `target/kafka/<version>/jars`; Maven fetches them the first time.
+/// Kafka's jars of the version that this run uses.
 pub(crate) fn kafka_jars() -> Result<Runnable, anyhow::Error> {
+    kafka_jars_of(&versions::kafka())
+}
+
+/// Finds Java, and Kafka's jars in `target/kafka/<version>/jars`; Maven fetches them the first time.
+pub(super) fn kafka_jars_of(version: &str) -> Result<Runnable, anyhow::Error> {
     let java = java()?;
-    let cache = target_dir().join("kafka").join(versions::kafka());
+    let cache = target_dir().join("kafka").join(version);
     let jars = cache.join("jars");
     if !jars.is_dir() {
-        super::say(&format!("fetching Apache Kafka {} with Maven into {}", versions::kafka(), jars.display()));
+        super::say(&format!("fetching Apache Kafka {version} with Maven into {}", jars.display()));
         std::fs::create_dir_all(&cache)?;
         // Complete or not there at all: a fetch that is cut short must not pass for a cache.
         let fetched = tempfile::tempdir_in(&cache)?;
@@ -36,6 +41,7 @@ pub(crate) fn kafka_jars() -> Result<Runnable, anyhow::Error> {
             pom.as_ref(),
             "dependency:copy-dependencies".as_ref(),
             "-DincludeScope=runtime".as_ref(),
+            format!("-Dkafka.version={version}").as_ref(),
             format!("-DoutputDirectory={}", directory.display()).as_ref(),
         ])?;
         match std::fs::rename(&directory, &jars) {
