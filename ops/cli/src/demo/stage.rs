@@ -89,6 +89,7 @@ pub(super) fn failed(error: tokio_postgres::Error) -> Failure {
     Failure::error(format!("the demo's database refused a statement: {}", SqlError::of(&error)))
 }
 
+/// The mock cluster does not tell how long its topics keep records, so that nothing may be forgotten.
 fn settings(brokers: &str, postgres: &PrivatePostgres, admin: Option<SocketAddr>) -> String {
     let url = postgres.url(DATABASE);
     let session = SESSION_TIMEOUT.as_secs();
@@ -97,7 +98,8 @@ fn settings(brokers: &str, postgres: &PrivatePostgres, admin: Option<SocketAddr>
     format!(
         "[kafka]\nbrokers = \"{brokers}\"\n\n[postgres]\nurl = \"{url}\"\n\n[consumer]\ngroup = \"{GROUP}\"\n\
          topics = [\"{TOPIC}\"]\nsession_timeout = \"{session}s\"\n\n[retry]\ndelays = [{delays}]\n\n\
-         [topics]\npartitions = {PARTITIONS}\n\n[relay]\nlease_ttl = \"2s\"\n\n[admin]\nlisten = \"{admin}\"\n"
+         [topics]\npartitions = {PARTITIONS}\n\n[inbox]\nretention = \"forever\"\n\n[relay]\nlease_ttl = \"2s\"\n\n\
+         [admin]\nlisten = \"{admin}\"\n"
     )
 }
 
