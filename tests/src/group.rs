@@ -139,32 +139,31 @@ impl Group {
     /// As [`Group::settled`], for much work.
     pub async fn settled_within(&self, limit: Duration) {
         eventually("everything is decided and committed", limit, async || {
-            let pending: i64 = self.pending().await;
+            let (waiting, held, outbox) = self.pending().await;
             let mut lag = BTreeMap::new();
             for topic in std::iter::once(&self.topic).chain(&self.retry_topics()) {
                 lag.insert(topic.clone(), self.kafka.lag(self.name(), topic).await);
             }
-            if pending == 0 && lag.values().all(|it| *it == 0) {
+            if waiting + held + outbox == 0 && lag.values().all(|it| *it == 0) {
                 Ok(())
             } else {
-                Err(format!("outbox {pending}, lag {lag:?}"))
+                Err(format!("{waiting} wait for a retry, {held} are held, {outbox} in the outbox, lag {lag:?}"))
             }
         })
         .await;
     }
 
-    /// Rows on their way: in the outbox and not yet published, an attempt that somebody must still make, or a message that
-    /// waits behind one that is not dead.
-    async fn pending(&self) -> i64 {
-        self.database
-            .scalar(
-                "SELECT (SELECT count(*) FROM sekali.inbox WHERE state = 2) + (SELECT count(*) FROM sekali.held_message AS it \
-                 JOIN sekali.held_key AS hold USING (consumer_id, topic, resource_key) LEFT JOIN sekali.inbox AS head \
-                 ON head.consumer_id = hold.consumer_id AND head.key = hold.head WHERE head.state IS DISTINCT FROM 4) + (SELECT count(*) FROM sekali.outbox, sekali.outbox_cursor \
-                 WHERE NOT pg_visible_in_snapshot(xid, published) AND (window_end IS NULL OR id > window_position \
-                 OR NOT pg_visible_in_snapshot(xid, window_end)))",
-            )
-            .await
+    /// What is on its way: attempts that somebody must still make, messages that wait behind one that is not dead, and
+    /// rows of the outbox that are not published.
+    async fn pending(&self) -> (i64, i64, i64) {
+        const WAITING: &str = "SELECT count(*) FROM sekali.inbox WHERE state = 2";
+        const HELD: &str = "SELECT count(*) FROM sekali.held_message AS it \
+             JOIN sekali.held_key AS hold USING (consumer_id, topic, resource_key) LEFT JOIN sekali.inbox AS head \
+             ON head.consumer_id = hold.consumer_id AND head.key = hold.head WHERE head.state IS DISTINCT FROM 4";
+        const OUTBOX: &str = "SELECT count(*) FROM sekali.outbox, sekali.outbox_cursor \
+             WHERE NOT pg_visible_in_snapshot(xid, published) AND (window_end IS NULL OR id > window_position \
+             OR NOT pg_visible_in_snapshot(xid, window_end))";
+        (self.database.scalar(WAITING).await, self.database.scalar(HELD).await, self.database.scalar(OUTBOX).await)
     }
 
     /// The effects: key text to how often.

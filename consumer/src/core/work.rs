@@ -20,8 +20,11 @@ impl<M> Core<M> {
         assert!(outcome != Outcome::Decided || items.is_empty(), "decided items do not come back");
         if outcome == Outcome::Decided {
             self.learn(id, findings);
-        } else if findings.over_budget {
-            self.budget.refuse();
+        } else {
+            self.leave_held(id);
+            if findings.over_budget {
+                self.budget.refuse();
+            }
         }
         if let Outcome::Failed(kind) = outcome
             && items.len() == 1
@@ -47,7 +50,15 @@ impl<M> Core<M> {
         match (findings.ready, self.lanes[id.0].held_since()) {
             (Some(true), _) => self.known.sign(),
             (Some(false), Some(signs)) => self.known.nothing_ready(signs),
-            _ => {}
+            (None, _) => self.leave_held(id),
+            (Some(false), None) => {}
+        }
+    }
+
+    /// Held messages that this lane took up are still there. Another lane that found nothing meanwhile found them locked.
+    fn leave_held(&mut self, id: LaneId) {
+        if self.lanes[id.0].held_since().is_some() {
+            self.known.sign();
         }
     }
 

@@ -8,7 +8,8 @@ use std::hash::{Hash, Hasher};
 use sekali_consumer::core::hold::Rule;
 use sekali_consumer::core::retry::Decision;
 use sekali_consumer::core::{
-    Action, Care, Core, Event, Findings, Item, KeyId, LaneId, Limits, Offset, Order, Outcome, Partition, Timestamp,
+    Action, Care, Core, Epoch, Event, Findings, Item, KeyId, LaneId, Limits, Offset, Order, Outcome, Partition,
+    Timestamp,
 };
 
 use super::choice::{Fault, Random};
@@ -21,6 +22,13 @@ enum Work {
     Run(Vec<Item<Logged>>, How),
     RunHeld(usize, How),
     Decide(Item<Logged>, Decision),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum HeldWork {
+    Batch,
+    /// On one that failed alone; its key.
+    Decision(usize),
 }
 
 /// An answer to a read of the holds: as of then, not of now.
@@ -78,6 +86,10 @@ pub(crate) struct Process {
     /// more, and then there is nothing to wait for.
     changes: u64,
     changes_at_start: [u64; LANES_MAX],
+    /// Held messages were taken up and left, and not taken up again since.
+    left_held: bool,
+    /// What each executor has to do with held messages, or had last.
+    has_held: [Option<HeldWork>; LANES_MAX],
     /// Partitions of each executor's batch.
     in_batch: [Vec<Partition>; LANES_MAX],
 }
@@ -94,7 +106,7 @@ impl Hash for Process {
         for lane in (0..LANES_MAX).filter(|it| self.is_busy(LaneId(*it))) {
             (&self.in_batch[lane], (self.changes - self.changes_at_start[lane]).min(2)).hash(hasher);
         }
-        self.credit.hash(hasher);
+        (&self.credit, self.left_held).hash(hasher);
     }
 }
 
@@ -130,6 +142,8 @@ impl Process {
             blocked_until: BTreeMap::new(),
             changes: 0,
             changes_at_start: [0; LANES_MAX],
+            left_held: false,
+            has_held: [None; LANES_MAX],
             in_batch: [const { Vec::new() }; LANES_MAX],
         }
     }
@@ -210,12 +224,28 @@ impl Process {
             return false;
         }
         let (lane, work) = self.work.remove(random.below(self.work.len()));
+        let locked = match &work {
+            Work::RunHeld(max, _) => world.ready_keys(*max, &[]),
+            Work::Decide(item, _) if item.epoch == Epoch::HELD => vec![item.record.message.key],
+            _ => Vec::new(),
+        };
+        // Another executor may look for held messages while this one has them.
+        let look = self.work.iter().position(|it| matches!(it.1, Work::RunHeld(..)));
+        if let Some(other) = look.filter(|_| !locked.is_empty() && random.one_in(2)) {
+            let (lane, work) = self.work.remove(other);
+            self.transact(random, world, lane, work, &locked);
+        }
+        self.transact(random, world, lane, work, &[]);
+        true
+    }
+
+    fn transact(&mut self, random: &mut Random, world: &mut World, lane: LaneId, work: Work, locked: &[usize]) {
         let (outcome, findings, items) = match work {
             Work::Run(items, how) => {
                 let (outcome, findings) = world.transact(random, &items, how);
                 (outcome, findings, items)
             }
-            Work::RunHeld(max, how) => world.run_held(random, max, how),
+            Work::RunHeld(max, how) => world.run_held(random, max, how, locked),
             Work::Decide(item, decision) => {
                 let (outcome, findings) = world.decide(random, &item, decision);
                 (outcome, findings, vec![item])
@@ -227,7 +257,6 @@ impl Process {
             if unknown { (Outcome::Interrupted, Findings::default()) } else { (outcome, findings) };
         let items = if outcome == Outcome::Decided { Vec::new() } else { items };
         self.reports.push_back(Report { lane, outcome, items, findings });
-        true
     }
 
     /// A read of the holds is made, or its answer arrives.
@@ -267,6 +296,13 @@ impl Process {
         if outcome == Outcome::Decided {
             self.check_budget(world, &findings);
         }
+        self.left_held |= match self.has_held[lane.0] {
+            Some(HeldWork::Decision(key)) if outcome == Outcome::Decided => {
+                world.tables.holds.get(&key).is_some_and(|it| it.ready)
+            }
+            Some(_) => outcome != Outcome::Decided,
+            None => false,
+        };
         let full = findings.full.clone();
         let same_ownership = self.changes == self.changes_at_start[lane.0];
         self.apply(world, Event::Finished { lane, outcome, items, findings });
@@ -410,6 +446,7 @@ impl Process {
         }
         self.check_pauses(world);
         self.check_memory(world);
+        self.check_held(world);
     }
 
     fn is_busy(&self, lane: LaneId) -> bool {
@@ -418,6 +455,12 @@ impl Process {
 
     fn start(&mut self, world: &mut World, lane: LaneId, work: Work) {
         self.check_start(world, lane, &work);
+        self.has_held[lane.0] = match &work {
+            Work::RunHeld(..) => Some(HeldWork::Batch),
+            Work::Decide(item, _) if item.epoch == Epoch::HELD => Some(HeldWork::Decision(item.record.message.key)),
+            Work::Run(..) | Work::Decide(..) => None,
+        };
+        self.left_held &= self.has_held[lane.0].is_none();
         if let Work::RunHeld(..) = &work {
             self.changes_at_start[lane.0] = self.changes;
             self.in_batch[lane.0] = Vec::new();

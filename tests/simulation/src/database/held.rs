@@ -12,18 +12,24 @@ use crate::choice::{Fault, Random};
 use crate::world::{Id, Logged, World, partition};
 
 impl World {
+    /// Keys that somebody would take up now, without those that others have locked.
+    pub(crate) fn ready_keys(&self, max: usize, locked: &[usize]) -> Vec<usize> {
+        let ready = self.tables.holds.iter().filter(|(key, it)| it.ready && !locked.contains(key));
+        ready.map(|(it, _)| *it).take(max).collect()
+    }
+
     /// Runs them in one transaction. They come back when they fail.
     pub(crate) fn run_held(
         &mut self,
         random: &mut Random,
         max: usize,
         how: How,
+        locked: &[usize],
     ) -> (Outcome, Findings, Vec<Item<Logged>>) {
         if self.strikes(random, Fault::Interruption, 10) {
             return (Outcome::Interrupted, Findings::default(), Vec::new());
         }
-        let keys: Vec<usize> =
-            self.tables.holds.iter().filter(|(_, it)| it.ready).map(|(it, _)| *it).take(max).collect();
+        let keys = self.ready_keys(max, locked);
         let mut items = Vec::new();
         for key in &keys {
             let waiting = self.tables.held.get(key).map_or(&[][..], Vec::as_slice);

@@ -175,7 +175,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant("work.rs", "item.maybe_held = self.known.is_held(item.record.key);", "item.maybe_held = false;"),
     mutant("work.rs", "findings.held.iter().for_each(|it| self.known.learn(*it));", ""),
     mutant("work.rs", "(Some(true), _) => self.known.sign(),", "(Some(true), _) => {}"),
-    mutant("work.rs", "(Some(false), Some(signs)) => self.known.nothing_ready(signs),", ""),
+    mutant("work.rs", "(Some(false), Some(signs)) => self.known.nothing_ready(signs),", "(Some(false), Some(_)) => {}"),
+    mutant("work.rs", "(None, _) => self.leave_held(id),", "(None, _) => {}"),
+    mutant("work.rs", "        } else {\n            self.leave_held(id);", "        } else {"),
     mutant(
         "work.rs",
         "let holds_known = unordered || partition.retry || it.holds == Holds::Read;",

@@ -48,6 +48,14 @@ impl Process {
         }
     }
 
+    /// Held messages that failed together run again soon, without a look at all holds.
+    pub(super) fn check_held(&self, world: &mut World) {
+        let rests = 0 < self.core.interruptions() || self.stopping;
+        if self.left_held && self.work.is_empty() && self.reports.is_empty() && !rests {
+            world.violated("held messages were left to whoever looks next".to_owned());
+        }
+    }
+
     pub(super) fn check_memory(&self, world: &mut World) {
         // A fetch may overshoot the share of each partition by what one fetch holds.
         let Limits { lanes, batch_max, buffered_max, .. } = self.shape.limits;
