@@ -91,6 +91,7 @@ pub(crate) async fn judge(
     let strangers = effects.keys().chain(dead.keys()).filter(|it| !traffic.ends.contains_key(*it));
     findings.wrong.extend(strangers.map(|it| format!("{it}: nobody sent it")));
     findings.wrong.extend(inbox(&client, traffic).await?);
+    findings.wrong.extend(order(&client, traffic).await?);
     let mut on_topic: BTreeMap<String, usize> = BTreeMap::new();
     for record in kafka.read_all(dlq).await {
         *on_topic.entry(record.headers.text("idempotency-key").unwrap_or("-").to_owned()).or_default() += 1;
@@ -129,6 +130,24 @@ async fn inbox(client: &Client, traffic: &Traffic) -> Result<Vec<String>, anyhow
         }
     }
     wrong.extend(found.keys().map(|it| format!("{it}: an inbox row of nobody's message")));
+    Ok(wrong)
+}
+
+/// Effects of each key in the order in which its messages were sent, and nothing left of what was held.
+async fn order(client: &Client, traffic: &Traffic) -> Result<Vec<String>, anyhow::Error> {
+    let rows = client.query("SELECT key_text FROM effect ORDER BY nr", &[]).await?;
+    let places: BTreeMap<String, usize> = rows.iter().enumerate().map(|(place, it)| (it.get(0), place)).collect();
+    let mut wrong = Vec::new();
+    for (key, ids) in &traffic.by_key {
+        let found: Vec<(usize, &String)> = ids.iter().filter_map(|it| Some((*places.get(it)?, it))).collect();
+        let overtaken = found.windows(2).filter(|it| it[1].0 < it[0].0);
+        wrong.extend(overtaken.map(|it| format!("{}: took effect before {} of key {key}", it[1].1, it[0].1)));
+    }
+    let sql = "SELECT (SELECT count(*) FROM sekali.held_key) + (SELECT count(*) FROM sekali.held_message)";
+    let held: i64 = client.query_one(sql, &[]).await?.get(0);
+    if 0 < held {
+        wrong.push(format!("{held} rows of held keys and messages are left"));
+    }
     Ok(wrong)
 }
 

@@ -25,6 +25,8 @@ pub(crate) enum Lead {
     Transient,
     /// Some good ones, and one that fails for good.
     Permanent,
+    /// One whose first attempt fails, and good ones of its key behind it.
+    Held,
 }
 
 /// What passes there.
@@ -36,7 +38,7 @@ pub(crate) enum Place {
 }
 
 use Direction::{ToClient, ToServer};
-use Lead::{Good, Permanent, Transient};
+use Lead::{Good, Held, Permanent, Transient};
 use Place::{Kafka, Postgres};
 use When::{AfterForwarding, BeforeForwarding};
 
@@ -55,6 +57,8 @@ const COMMITTED: (Direction, &str) = (ToClient, "COMMIT\0");
 const ENQUEUE: (Direction, &str) = (ToServer, "INSERT INTO sekali.outbox");
 const LOCK_RETRIES: (Direction, &str) = (ToServer, "ORDER BY key FOR UPDATE");
 const BURY: (Direction, &str) = (ToServer, "INSERT INTO sekali.dead_letter");
+const PARK: (Direction, &str) = (ToServer, "INSERT INTO sekali.held_message");
+const TAKE_UP: (Direction, &str) = (ToServer, "AND ready ORDER BY since");
 const ADVANCE: (Direction, &str) = (ToServer, "SET published = window_end");
 const ADVANCED: (Direction, &str) = (ToClient, "UPDATE 1\0");
 const PRODUCE: u16 = 0;
@@ -66,7 +70,7 @@ const fn at(name: &'static str, lead: Lead, place: Place, when: When) -> Point {
 }
 
 /// Every point, in the order of a message's life.
-pub(crate) const POINTS: [Point; 20] = [
+pub(crate) const POINTS: [Point; 24] = [
     // Where to begin reading: the first thing that a new owner asks.
     at("batch.before_position", Good, Kafka(OFFSET_FETCH), BeforeForwarding),
     at("batch.in_position", Good, Kafka(OFFSET_FETCH), AfterForwarding),
@@ -85,6 +89,10 @@ pub(crate) const POINTS: [Point; 20] = [
     at("retry.after_commit", Transient, Postgres(&[LOCK_RETRIES, COMMIT, COMMITTED]), BeforeForwarding),
     at("dead.before_commit", Permanent, Postgres(&[BURY, COMMIT]), BeforeForwarding),
     at("dead.after_commit", Permanent, Postgres(&[BURY, COMMIT, COMMITTED]), BeforeForwarding),
+    at("park.before_commit", Held, Postgres(&[PARK, COMMIT]), BeforeForwarding),
+    at("park.after_commit", Held, Postgres(&[PARK, COMMIT, COMMITTED]), BeforeForwarding),
+    at("release.before_commit", Held, Postgres(&[TAKE_UP, COMMIT]), BeforeForwarding),
+    at("release.after_commit", Held, Postgres(&[TAKE_UP, COMMIT, COMMITTED]), BeforeForwarding),
     at("relay.before_publish", Transient, Kafka(PRODUCE), BeforeForwarding),
     at("relay.in_publish", Transient, Kafka(PRODUCE), AfterForwarding),
     at("relay.after_publish_before_cursor", Transient, Postgres(&[ADVANCE]), BeforeForwarding),

@@ -23,6 +23,8 @@ pub(crate) enum End {
 #[derive(Default)]
 pub(crate) struct Traffic {
     pub(crate) ends: BTreeMap<String, End>,
+    /// The ids of each key in the order in which they were sent.
+    pub(crate) by_key: BTreeMap<String, Vec<String>>,
 }
 
 impl Traffic {
@@ -32,6 +34,10 @@ impl Traffic {
             Lead::Good => &["ok", "ok", "half-way", "ok", "half-way", "ok", "ok", "ok"],
             Lead::Transient => &["ok", "ok", "transient=1", "ok"],
             Lead::Permanent => &["ok", "ok", "permanent", "ok"],
+            Lead::Held => {
+                let key = self.next_key();
+                return ["transient=1", "ok", "ok", "ok"].map(|it| self.message_of(&key, it)).into();
+            }
         };
         scripts.iter().map(|it| self.message(it)).collect()
     }
@@ -45,10 +51,18 @@ impl Traffic {
     }
 
     fn message(&mut self, script: &str) -> Outgoing {
-        let number = self.ends.len();
-        let id = format!("m-{number:05}");
+        self.message_of(&self.next_key(), script)
+    }
+
+    fn next_key(&self) -> String {
+        format!("k{}", self.ends.len() % KEYS)
+    }
+
+    fn message_of(&mut self, key: &str, script: &str) -> Outgoing {
+        let id = format!("m-{:05}", self.ends.len());
         self.ends.insert(id.clone(), end(script));
-        Outgoing::new(format!("k{}", number % KEYS), "{}").id(&id).header(SCRIPT, script.to_owned())
+        self.by_key.entry(key.to_owned()).or_default().push(id.clone());
+        Outgoing::new(key.to_owned(), "{}").id(&id).header(SCRIPT, script.to_owned())
     }
 }
 

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::{Kafka, TIMEOUT, blocking};
+use crate::harness::eventually;
 
 /// One group and the ends of the topics it reads, asked again and again through one client.
 pub struct GroupView {
@@ -22,17 +24,11 @@ impl Kafka {
     /// The broker does not answer.
     pub async fn view(&self, group: &str, topics: &[String]) -> GroupView {
         let client = Arc::new(self.reader(&[("group.id", group), ("reconnect.backoff.max.ms", "500")]));
-        let (asking, topics) = (client.clone(), topics.to_vec());
-        let marks = blocking(move || {
-            let mut marks = BTreeMap::new();
-            for topic in topics {
-                let metadata = asking.fetch_metadata(Some(&topic), TIMEOUT).expect("the broker answers");
-                for it in metadata.topics().iter().flat_map(|it| it.partitions()) {
-                    let ends = asking.fetch_watermarks(&topic, it.id(), TIMEOUT).expect("the broker answers");
-                    marks.insert((topic.clone(), it.id()), ends);
-                }
-            }
-            marks
+        // A new client may not know a partition yet that the broker has long had.
+        let what = format!("the broker tells the ends of what {group} reads");
+        let marks = eventually(&what, TIMEOUT, async || {
+            let (asking, topics) = (client.clone(), topics.to_vec());
+            blocking(move || ends(&asking, topics)).await
         })
         .await;
         GroupView { client, marks }
@@ -80,6 +76,17 @@ impl Kafka {
         })
         .await
     }
+}
+
+fn ends(client: &BaseConsumer, topics: Vec<String>) -> Result<BTreeMap<(String, i32), (i64, i64)>, KafkaError> {
+    let mut marks = BTreeMap::new();
+    for topic in topics {
+        let metadata = client.fetch_metadata(Some(&topic), TIMEOUT)?;
+        for it in metadata.topics().iter().flat_map(|it| it.partitions()) {
+            marks.insert((topic.clone(), it.id()), client.fetch_watermarks(&topic, it.id(), TIMEOUT)?);
+        }
+    }
+    Ok(marks)
 }
 
 impl GroupView {
