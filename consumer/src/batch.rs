@@ -325,7 +325,6 @@ pub(crate) fn tally(fates: &[Fate]) -> Findings {
     Findings {
         processed: count(|it| *it == Fate::Processed),
         dead: count(|it| matches!(it, Fate::Failed(Decision::Dead(_), _))),
-        failed: count(|it| matches!(it, Fate::Failed(..))),
         ..Findings::default()
     }
 }

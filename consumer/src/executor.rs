@@ -1,6 +1,7 @@
 //! Runs batches: claim, handle, seal, commit. One at a time, on one database connection.
 
 mod handling;
+mod search;
 mod shared;
 mod transactions;
 mod writing;

@@ -147,8 +147,8 @@ pub struct Findings {
     pub processed: usize,
     /// Messages that became dead letters.
     pub dead: usize,
-    /// Messages that failed, dead letters among them.
-    pub failed: usize,
+    /// Messages that failed alone in a search: see [`Care::Parts`].
+    pub found: usize,
     /// More messages would have become dead letters than the budget allows.
     pub over_budget: bool,
 }
@@ -247,11 +247,9 @@ pub enum PauseReason {
 pub enum Care {
     /// All at once: when one fails, all are rolled back.
     None,
-    /// In parts under savepoints, beginning with all: one that fails is undone and halved, and in the end a message that
-    /// failed alone is decided while the others stay.
-    Search,
-    /// The same, beginning with small parts.
-    Always,
+    /// In parts of so many under savepoints: one that fails is undone and searched, and in the end a message that failed
+    /// alone is decided while the others stay.
+    Parts(usize),
 }
 
 /// Whether messages of one key wait for each other across retries.

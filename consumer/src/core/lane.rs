@@ -15,10 +15,8 @@ pub(super) struct Lane<M> {
     /// Largest batch after an interruption: one message probes, then the size doubles.
     probe_limit: usize,
     interruptions: u32,
-    /// So many fail that new records run in small parts from the beginning.
-    failing: bool,
-    /// Batches in a row in which none failed, while `failing`.
-    clean: u32,
+    /// How often messages fail their transaction, while that is more than rare.
+    rate: Option<Rate>,
     /// How what is with the executor runs.
     care: Care,
     /// The last held messages failed together.
@@ -52,13 +50,49 @@ struct Chunk<M> {
     tried: bool,
 }
 
-/// Most messages that are searched under savepoints in one transaction. Each savepoint is a subtransaction, of which
-/// PostgreSQL keeps 64 in fast memory.
-const CAREFUL_MAX: usize = 64;
-/// When batches must be this small to succeed, so many messages fail that it is cheaper to search from the beginning.
-const FAILING_BELOW: usize = CAREFUL_MAX / 4;
-/// Batches in a row without a failure after which messages run together again.
-const CLEAN_ENOUGH: u32 = 4;
+/// A batch holds at most so many parts: each savepoint is a subtransaction, of which PostgreSQL keeps 64 in fast memory,
+/// and a search needs some of them.
+const PARTS_MAX: usize = 16;
+
+/// How many of a million messages fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Rate(usize);
+
+const MILLION: usize = 1_000_000;
+
+impl Rate {
+    /// The first guess: a transaction failed with so many messages.
+    const MAX_AT_FIRST: usize = MILLION / 20;
+    /// What so many messages show counts as much as all before them.
+    const MEMORY: usize = 500;
+
+    /// A batch of so many failed together.
+    fn seen(before: Option<Rate>, count: usize) -> Rate {
+        let least = (MILLION / count.max(1)).min(Rate::MAX_AT_FIRST);
+        Rate(before.map_or(least, |it| it.0.max(least)))
+    }
+
+    /// So many of a batch failed alone. `None` once failures are rare.
+    fn updated(self, found: usize, count: usize, limits: &Limits) -> Option<Rate> {
+        let weighted = self.0 * Rate::MEMORY + found * MILLION;
+        let rate = Rate(weighted / (Rate::MEMORY + count.max(1)));
+        (rate.part() < limits.batch_max.saturating_mul(4)).then_some(rate)
+    }
+
+    /// As many as share a savepoint: so that all of them do well about every second time, which tells most (Hwang 1972,
+    /// "A method for detecting all defective members in a population by group testing").
+    fn part(self) -> usize {
+        (MILLION * 69 / 100 / self.0.max(1)).max(1)
+    }
+}
+
+/// How so many messages run when that many fail.
+fn care(rate: Option<Rate>, count: usize) -> Care {
+    match rate {
+        Some(rate) if 1 < count => Care::Parts(rate.part().min(count)),
+        _ => Care::None,
+    }
+}
 
 #[derive(Debug, Clone, Copy, Hash)]
 pub(super) struct InHand {
@@ -76,8 +110,7 @@ impl<M> Lane<M> {
             batch_limit: limits.batch_max,
             probe_limit: limits.batch_max,
             interruptions: 0,
-            failing: false,
-            clean: 0,
+            rate: None,
             care: Care::None,
             held_failing: false,
             held_limit: limits.batch_max,
@@ -101,8 +134,8 @@ impl<M> Lane<M> {
 
     /// How many new records a batch may hold now.
     pub(super) fn new_records_max(&self) -> usize {
-        let limit = if self.failing { CAREFUL_MAX } else { self.batch_limit };
-        limit.min(self.probe_limit)
+        let few = self.rate.map_or(usize::MAX, |it| it.part().saturating_mul(PARTS_MAX));
+        few.min(self.batch_limit).min(self.probe_limit)
     }
 
     /// Whose turn it is among `count` partitions; moves on by one.
@@ -117,13 +150,7 @@ impl<M> Lane<M> {
         let count = chunk.items.len().min(self.probe_limit);
         let items: Vec<Item<M>> = chunk.items.drain(..count).collect();
         self.suspect = chunk.suspect;
-        let few = 1 < count && count <= CAREFUL_MAX;
-        self.care = match () {
-            () if !few || chunk.tried => Care::None,
-            () if chunk.suspect => Care::Search,
-            () if self.failing => Care::Always,
-            () => Care::None,
-        };
+        self.care = if chunk.tried { Care::None } else { care(self.rate, count) };
         if chunk.items.is_empty() {
             self.redo.pop_front();
         }
@@ -137,7 +164,7 @@ impl<M> Lane<M> {
         assert!(!items.is_empty(), "a batch has messages");
         if new {
             self.suspect = false;
-            self.care = if self.failing && 1 < items.len() { Care::Always } else { Care::None };
+            self.care = care(self.rate, items.len());
         }
         self.stage = Stage::Busy;
         self.in_hand.clear();
@@ -163,7 +190,7 @@ impl<M> Lane<M> {
         self.in_hand.clear();
         self.held_since = Some(signs);
         let max = self.held_limit.min(self.probe_limit);
-        self.care = if self.held_failing && 1 < max && max <= CAREFUL_MAX { Care::Search } else { Care::None };
+        self.care = if self.held_failing { care(self.rate, max) } else { Care::None };
         (max, self.care)
     }
 
@@ -180,7 +207,7 @@ impl<M> Lane<M> {
             // Careful in vain: what remains is to run them alone.
             Some(_) if self.care != Care::None => self.held_limit = 1,
             Some(count) => {
-                self.held_limit = (count / 2).max(1);
+                self.rate = Some(Rate::seen(self.rate, count));
                 self.held_failing = true;
             }
             None => {
@@ -192,15 +219,12 @@ impl<M> Lane<M> {
         }
     }
 
-    /// The batch is decided: what was in hand, and the limits recover.
-    pub(super) fn decided(&mut self, failed: usize, limits: &Limits) -> Vec<InHand> {
+    /// The batch is decided: what was in hand, and the limits recover. So many messages failed alone in a search.
+    pub(super) fn decided(&mut self, found: usize, limits: &Limits) -> Vec<InHand> {
         self.stage = Stage::Idle;
-        if self.care == Care::Always && !self.suspect {
-            self.clean = if failed == 0 { self.clean + 1 } else { 0 };
-            if CLEAN_ENOUGH <= self.clean {
-                self.failing = false;
-                self.batch_limit = CAREFUL_MAX.min(limits.batch_max);
-            }
+        if self.care != Care::None {
+            let count = self.in_hand.iter().map(|it| it.count).sum();
+            self.rate = self.rate.and_then(|it| it.updated(found, count, limits));
         }
         self.interruptions = 0;
         self.probe_limit = self.probe_limit.saturating_mul(2).min(limits.batch_max);
@@ -210,22 +234,24 @@ impl<M> Lane<M> {
         std::mem::take(&mut self.in_hand)
     }
 
-    /// A batch failed: it runs again in halves, in the end alone. Only the first failure of a search says anything
-    /// about the rate of failures.
+    /// A batch failed: it runs again in parts under savepoints. When that does not help, something else fails than a
+    /// statement of theirs, and halves run in transactions of their own, in the end each message alone.
     pub(super) fn failed(&mut self, items: Vec<Item<M>>) {
         self.stage = Stage::Idle;
         if !self.suspect && self.care == Care::None {
-            self.batch_limit = (items.len() / 2).max(1);
-            self.failing = self.batch_limit <= FAILING_BELOW;
-            self.clean = 0;
+            self.rate = Some(Rate::seen(self.rate, items.len()));
+            self.redo.push_front(Chunk { items: items.into(), suspect: true, tried: false });
+            return;
         }
-        let tried = self.care != Care::None;
+        if self.care != Care::None {
+            self.batch_limit = (items.len() / 2).max(1);
+        }
         let mut first = VecDeque::from(items);
         let second = first.split_off(first.len() / 2);
         for items in [second, first] {
             // Of a batch whose other partitions were taken away, one item may be left.
             if !items.is_empty() {
-                self.redo.push_front(Chunk { items, suspect: true, tried });
+                self.redo.push_front(Chunk { items, suspect: true, tried: true });
             }
         }
     }

@@ -71,7 +71,7 @@ impl<M> Core<M> {
         findings: &Findings,
     ) {
         if outcome == Outcome::Decided {
-            for entry in self.lanes[id.0].decided(findings.failed, &self.limits) {
+            for entry in self.lanes[id.0].decided(findings.found, &self.limits) {
                 // A result of an earlier ownership says nothing about this one.
                 if let Some(owned) = self.owned.get_mut(&entry.partition).filter(|it| it.epoch == entry.epoch) {
                     owned.decided(entry.next, entry.count);

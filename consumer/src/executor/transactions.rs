@@ -46,7 +46,7 @@ impl<H: Handler> Executor<H> {
         settled.park(&held, rule);
         let parked = settled.parked();
         answered(deadline, self.find_room(client, &parked)).await??;
-        let replies = self.replies(client, &settled.messages(), how, rule).await?;
+        let (replies, found) = self.replies(client, &settled.messages(), how, rule).await?;
         let mut written = settled.answered(replies, &shared)?;
         if parked.len() < written.parked.len() {
             answered(deadline, self.find_room(client, &written.parked)).await??;
@@ -57,7 +57,7 @@ impl<H: Handler> Executor<H> {
         let ready = answered(deadline, write(client, &shared, batch, &mut written)).await??;
         answered(deadline, seal_and_commit(client)).await??;
         shared.held.fetch_add(written.parked.len() as u64, Ordering::Relaxed);
-        let findings = settled.findings(&written.fates, rule, ready);
+        let findings = Findings { found, ..settled.findings(&written.fates, rule, ready) };
         Ok((written.fates, findings))
     }
 
@@ -111,10 +111,10 @@ impl<H: Handler> Executor<H> {
         let last = taken.keys.len() < keys_max as usize && taken.messages.len() < messages_max;
         let batch = HeldBatch::of(taken, last, &shared)?;
         items.clone_from(&batch.items);
-        let replies = self.replies(client, &batch.messages(refused, &shared)?, how, shared.rule).await?;
+        let (replies, found) = self.replies(client, &batch.messages(refused, &shared)?, how, shared.rule).await?;
         let outcome = batch.answered(replies, refused, &shared)?;
         let fates: Vec<Fate> = outcome.fates.iter().copied().flatten().collect();
-        let findings = Findings { ready: Some(!batch.last), ..tally(&fates) };
+        let findings = Findings { ready: Some(!batch.last), found, ..tally(&fates) };
         if how.dead_max < findings.dead {
             return Err(Ended::OverBudget);
         }

@@ -124,8 +124,8 @@ impl World {
             return Err(Some((Outcome::Interrupted, Findings { over_budget: true, ..Findings::default() })));
         }
         let ready = self.write_batch(items, retry, &effects, &to_park);
-        let (processed, failed) = (effects.applied.len(), effects.decided.len());
-        let mut findings = Findings { processed, dead, failed, ready, ..Findings::default() };
+        let (processed, failed_alone) = (effects.applied.len(), if how.careful { effects.decided.len() } else { 0 });
+        let mut findings = Findings { processed, dead, found: failed_alone, ready, ..Findings::default() };
         for (place, item) in items.iter().enumerate().filter(|_| !retry) {
             let (key, id) = (item.record.message.key, item.record.message.id);
             let refused = effects.decided.iter().any(|(it, decision)| it.id == id && rule.holds(*decision));

@@ -225,9 +225,7 @@ impl State {
             self.finish_at_once(random);
         }
     }
-}
 
-impl State {
     fn finish_at_once(&mut self, random: &mut Random) {
         let State { world, group } = self;
         while !world.tables.outbox.is_empty() {

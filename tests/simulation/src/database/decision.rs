@@ -44,7 +44,6 @@ impl World {
                 self.tables.holds.entry(logged.key).or_insert(Hold { head: logged.id, ready: false });
             }
             findings.dead = usize::from(matches!(decision, Decision::Dead(_)));
-            findings.failed = 1;
             self.commit_effects(&Effects { applied: Vec::new(), decided: vec![(logged, decision)] });
         }
         if !item.partition.retry && (!ours || holds) {

@@ -95,9 +95,15 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     // Executors.
     mutant(
         "lane.rs",
-        "self.redo.push_front(Chunk { items, suspect: true, tried });",
-        "self.redo.push_back(Chunk { items, suspect: true, tried });",
+        "self.redo.push_front(Chunk { items, suspect: true, tried: true });",
+        "self.redo.push_back(Chunk { items, suspect: true, tried: true });",
     ),
+    mutant(
+        "lane.rs",
+        "self.redo.push_front(Chunk { items: items.into(), suspect: true, tried: false });",
+        "self.redo.push_back(Chunk { items: items.into(), suspect: true, tried: false });",
+    ),
+    mutant("lane.rs", "if !self.suspect && self.care == Care::None {", "if self.care == Care::None {"),
     mutant("lane.rs", "for items in [second, first] {", "for items in [first, second] {"),
     mutant("lane.rs", "may be left.\n            if !items.is_empty() {", "may be left.\n            if true {"),
     mutant(

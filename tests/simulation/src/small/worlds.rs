@@ -36,28 +36,28 @@ const TWO: SmallWorld = SmallWorld { shape: &STILL, ..EAGER };
 
 /// The small worlds.
 pub static SMALL_WORLDS: &[SmallWorld] = &[
-    SmallWorld { name: "a crash", states_min: 10_000, faults: &[Crash], ..APART },
+    SmallWorld { name: "a crash", states_min: 5_000, faults: &[Crash], ..APART },
     SmallWorld {
         name: "an interruption and a lost answer",
-        states_min: 7_000,
+        states_min: 3_000,
         faults: &[Interruption, LostAnswer],
         ..APART
     },
     SmallWorld {
         name: "records published and read twice",
-        states_min: 10_000,
+        states_min: 5_000,
         faults: &[PublishedTwice, ReadTwice],
         ..APART
     },
     SmallWorld {
         name: "a member that leaves, and a lost commit",
-        states_min: 20_000,
+        states_min: 10_000,
         faults: &[Leave, LostCommit],
         ..APART
     },
     SmallWorld {
         name: "a dead letter that holds its key until it is replayed or discarded, and a crash",
-        states_min: 20_000,
+        states_min: 10_000,
         rule: HOLD,
         replays: true,
         messages: &[(2, POISON), (3, GOOD), (2, GOOD)],
@@ -66,57 +66,57 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
     },
     SmallWorld {
         name: "a dead letter that lets its key pass, and a crash",
-        states_min: 1_000,
+        states_min: 500,
         messages: &[(2, POISON), (3, GOOD), (2, GOOD)],
         faults: &[Crash],
         ..APART
     },
     SmallWorld {
         name: "a message that is out of attempts, and a crash",
-        states_min: 30_000,
+        states_min: 15_000,
         messages: &[(2, EXHAUSTED), (3, GOOD), (2, GOOD)],
         faults: &[Crash],
         ..APART
     },
     SmallWorld {
         name: "refusals inside a batch, and a crash",
-        states_min: 15_000,
+        states_min: 7_500,
         messages: &[(2, REFUSED_ONCE), (3, GOOD), (2, REFUSED_ONCE)],
         faults: &[Crash],
         ..APART
     },
     SmallWorld {
         name: "failures at the end of transactions, and a crash",
-        states_min: 5_000,
+        states_min: 2_500,
         messages: &[(2, FAILS_LATE), (3, GOOD), (2, FAILS_LATE)],
         faults: &[Crash],
         ..EAGER
     },
     SmallWorld {
         name: "two partitions, two executors, and nothing goes wrong",
-        states_min: 5_000,
+        states_min: 2_500,
         shape: &STILL_WITH_TWO_LANES,
         eager: false,
         ..TWO
     },
     SmallWorld {
         name: "no order, a crash and a zombie",
-        states_min: 10_000,
+        states_min: 5_000,
         rule: Rule::Never,
         faults: &[Crash, TakeOver],
         ..EAGER
     },
-    SmallWorld { name: "a zombie and a lost commit", states_min: 10_000, faults: &[TakeOver, LostCommit], ..EAGER },
-    SmallWorld { name: "a zombie and an interruption", states_min: 20_000, faults: &[TakeOver, Interruption], ..EAGER },
+    SmallWorld { name: "a zombie and a lost commit", states_min: 5_000, faults: &[TakeOver, LostCommit], ..EAGER },
+    SmallWorld { name: "a zombie and an interruption", states_min: 10_000, faults: &[TakeOver, Interruption], ..EAGER },
     SmallWorld {
         name: "a hand-over that is not waited for, and a lost commit",
-        states_min: 10_000,
+        states_min: 5_000,
         faults: &[HandOver, Impatience, LostCommit],
         ..EAGER
     },
     SmallWorld {
         name: "a dead letter that holds its key, and a zombie",
-        states_min: 10_000,
+        states_min: 5_000,
         rule: HOLD,
         replays: true,
         messages: &[(2, POISON), (3, GOOD), (2, GOOD)],
@@ -125,7 +125,7 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
     },
     SmallWorld {
         name: "no room behind a held key, and a crash",
-        states_min: 5_000,
+        states_min: 2_500,
         held_per_key_max: 1,
         messages: &[(2, FAILS_ONCE), (2, GOOD), (2, GOOD), (3, GOOD)],
         faults: &[Crash],
@@ -133,21 +133,21 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
     },
     SmallWorld {
         name: "two partitions, a crash and a lost commit",
-        states_min: 30_000,
+        states_min: 15_000,
         faults: &[Crash, LostCommit],
         ..TWO
     },
-    SmallWorld { name: "two partitions and a zombie", states_min: 20_000, faults: &[TakeOver], ..TWO },
+    SmallWorld { name: "two partitions and a zombie", states_min: 10_000, faults: &[TakeOver], ..TWO },
     SmallWorld {
         name: "two partitions, two executors and a crash",
-        states_min: 40_000,
+        states_min: 20_000,
         shape: &STILL_WITH_TWO_LANES,
         faults: &[Crash],
         ..TWO
     },
     SmallWorld {
         name: "two partitions whose keys share a hash, and a crash",
-        states_min: 15_000,
+        states_min: 7_500,
         messages: &[(0, FAILS_ONCE), (1, GOOD), (0, GOOD)],
         faults: &[Crash],
         ..TWO
@@ -155,22 +155,22 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
     SmallWorld {
         name: "a crash, a zombie and a lost commit",
         quick: false,
-        states_min: 400_000,
+        states_min: 200_000,
         faults: &[Crash, TakeOver, LostCommit],
         ..EAGER
     },
-    SmallWorld { name: "two zombies", quick: false, states_min: 150_000, faults: &[TakeOver, TakeOver], ..EAGER },
+    SmallWorld { name: "two zombies", quick: false, states_min: 75_000, faults: &[TakeOver, TakeOver], ..EAGER },
     SmallWorld {
         name: "a hand-over and a crash",
         quick: false,
-        states_min: 70_000,
+        states_min: 35_000,
         faults: &[HandOver, Crash],
         ..EAGER
     },
     SmallWorld {
         name: "a dead letter that holds its key, a crash and a zombie",
         quick: false,
-        states_min: 50_000,
+        states_min: 25_000,
         rule: HOLD,
         messages: &[(2, POISON), (3, GOOD), (2, GOOD)],
         faults: &[Crash, TakeOver],
@@ -179,7 +179,7 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
     SmallWorld {
         name: "no room behind a held key, and a zombie",
         quick: false,
-        states_min: 50_000,
+        states_min: 25_000,
         held_per_key_max: 1,
         messages: &[(2, FAILS_ONCE), (2, GOOD), (2, GOOD), (3, GOOD)],
         faults: &[TakeOver],
@@ -188,7 +188,7 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
     SmallWorld {
         name: "two heads after each other, and a crash",
         quick: false,
-        states_min: 100_000,
+        states_min: 50_000,
         messages: &[(2, FAILS_ONCE), (2, FAILS_ONCE), (2, GOOD)],
         faults: &[Crash],
         ..EAGER
@@ -196,7 +196,7 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
     SmallWorld {
         name: "two heads after each other, and a zombie",
         quick: false,
-        states_min: 120_000,
+        states_min: 60_000,
         messages: &[(2, FAILS_ONCE), (2, FAILS_ONCE), (2, GOOD)],
         faults: &[TakeOver],
         ..EAGER
@@ -204,9 +204,9 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
     SmallWorld {
         name: "two partitions and two crashes",
         quick: false,
-        states_min: 70_000,
+        states_min: 35_000,
         faults: &[Crash, Crash],
         ..TWO
     },
-    SmallWorld { name: "a zombie, step by step", quick: false, states_min: 100_000, faults: &[TakeOver], ..APART },
+    SmallWorld { name: "a zombie, step by step", quick: false, states_min: 50_000, faults: &[TakeOver], ..APART },
 ];
