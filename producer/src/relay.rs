@@ -16,7 +16,7 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 use rdkafka::ClientConfig;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::lease::Lease;
@@ -37,6 +37,9 @@ const FOLLOW_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// At shutdown, the page in hand has this long to be acknowledged. What is not is published again by the next leader.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+/// After a window, the pause is so many times as long as the window took: while much comes, the relay works on a part of
+/// its time, and windows grow instead of their number.
+const REST: u32 = 3;
 /// How often the leader counts what waits.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -124,6 +127,7 @@ impl Relay {
         let mut term = Term::new(&self.pool, lease, publisher, self.section.page_messages_max);
         let mut pause = self.section.poll_busy;
         let mut backoff = Backoff::default();
+        let mut began = Instant::now();
         loop {
             let mut step = Box::pin(term.step());
             let done = tokio::select! {
@@ -142,6 +146,11 @@ impl Relay {
                 }
                 Ok(Step::WindowEnded) => {
                     (pause, backoff) = (self.section.poll_busy, Backoff::default());
+                    let rest = (began.elapsed() * REST).min(self.section.poll_idle);
+                    tokio::select! {
+                        () = sleep(rest) => {}
+                        () = shutdown.cancelled() => return,
+                    }
                     pause
                 }
                 Ok(Step::Idle) => {
@@ -159,6 +168,7 @@ impl Relay {
                 () = self.wake.notified() => pause = self.section.poll_busy,
                 () = shutdown.cancelled() => return,
             }
+            began = Instant::now();
         }
     }
 

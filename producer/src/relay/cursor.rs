@@ -23,7 +23,10 @@ const DELETE_ROWS_MAX: i64 = 5000;
 
 /// Holds the lease's row until the end of the transaction, in its newest version: a statement of a former leader that
 /// was delayed finds another owner there, and no new leader begins while it runs.
-const IF_LEADING: &str = "WITH leader AS (SELECT FROM sekali.lock \
+///
+/// Nobody waits for the disk: a cursor that a crash sets back costs repetitions, as a crash of the relay does, and never
+/// order or a record, since everything that it had seen was logged before it.
+const IF_LEADING: &str = "WITH leader AS (SELECT set_config('synchronous_commit', 'off', true) FROM sekali.lock \
                           WHERE name = 'relay' AND owner = $1 AND fence = $2 FOR SHARE) ";
 
 /// The window in hand: what `end` sees and `start` does not.
@@ -128,37 +131,41 @@ fn read(row: &Row) -> Queued {
     Queued { id: row.get(0), record }
 }
 
-/// Notes that everything of the window up to `position` is decided, and buries what Kafka refused, together. With
-/// `is_last` the window is done. `false`: another leads, nothing was changed.
+/// Notes that everything of the window up to the last of `ids` is decided, deletes those rows, and buries what Kafka
+/// refused, together. With `is_last` the window is done. `false`: another leads, nothing was changed.
 pub(super) async fn advance(
     pool: &Pool,
     lease: &Lease,
     window: &Window,
-    position: i64,
+    ids: &[i64],
     is_last: bool,
     refused: &[Refused],
 ) -> Result<bool, Error> {
+    const DELETE: &str = "DELETE FROM sekali.outbox WHERE id = ANY($1)";
     let to =
         if is_last { "published = window_end, window_end = NULL, window_position = 0" } else { "window_position = $3" };
-    let sql = format!(
-        "{IF_LEADING} UPDATE sekali.outbox_cursor SET {to}, moved_at = now() \
-         FROM leader WHERE window_end::text = $4 AND window_position <= $3"
+    let update = format!(
+        "UPDATE sekali.outbox_cursor SET {to}, moved_at = now() FROM leader \
+         WHERE window_end::text = $4 AND window_position <= $3"
     );
-    let params: Params<'_> = &[
-        (lease.owner(), Type::UUID),
-        (&lease.fence(), Type::INT8),
-        (&position, Type::INT8),
-        (&window.end, Type::TEXT),
-    ];
+    let (fence, position) = (lease.fence(), ids.last().copied().unwrap_or(window.position));
+    let mut params: Vec<(&(dyn ToSql + Sync), Type)> =
+        vec![(lease.owner(), Type::UUID), (&fence, Type::INT8), (&position, Type::INT8), (&window.end, Type::TEXT)];
     let not_moved = |error| failed("move its cursor", &error);
     let mut client = connect(pool).await?;
     if refused.is_empty() {
-        return Ok(client.execute_typed(&sql, params).await.map_err(not_moved)? == 1);
+        let sql = format!(
+            "{IF_LEADING}, moved AS ({update} RETURNING 1), \
+             gone AS (DELETE FROM sekali.outbox USING moved WHERE id = ANY($5)) SELECT FROM moved"
+        );
+        params.push((&ids, Type::INT8_ARRAY));
+        return Ok(client.query_typed(&sql, &params).await.map_err(not_moved)?.len() == 1);
     }
     let tx = client.transaction().await.map_err(not_moved)?;
-    let moved = tx.execute_typed(&sql, params).await.map_err(not_moved)? == 1;
+    let moved = tx.execute_typed(&format!("{IF_LEADING} {update}"), &params).await.map_err(not_moved)? == 1;
     if moved {
         bury(&*tx, refused).await.map_err(|error| failed("write a dead letter", &error))?;
+        tx.execute_typed(DELETE, &[(&ids, Type::INT8_ARRAY)]).await.map_err(not_moved)?;
         tx.commit().await.map_err(not_moved)?;
     }
     Ok(moved)
@@ -204,14 +211,13 @@ fn identity(id: i64, headers: &Headers) -> IdempotencyKey {
     })
 }
 
-/// Deletes up to 5000 published rows with ids up to `id_max`; says whether there may be more. Needs no lease: what the
-/// cursor calls published stays so.
-pub(super) async fn delete_published(pool: &Pool, id_max: i64) -> Result<bool, Error> {
+/// Deletes up to 5000 published rows; says whether there may be more. Needs no lease: what the cursor calls published
+/// stays so.
+pub(super) async fn delete_published(pool: &Pool) -> Result<bool, Error> {
     const SQL: &str = "DELETE FROM sekali.outbox WHERE id = ANY (ARRAY( \
-         SELECT id FROM sekali.outbox WHERE id <= $1 \
-           AND pg_visible_in_snapshot(xid, (SELECT published FROM sekali.outbox_cursor)) \
-         ORDER BY id LIMIT $2))";
-    let params: Params<'_> = &[(&id_max, Type::INT8), (&DELETE_ROWS_MAX, Type::INT8)];
+         SELECT id FROM sekali.outbox WHERE pg_visible_in_snapshot(xid, (SELECT published FROM sekali.outbox_cursor)) \
+         ORDER BY id LIMIT $1))";
+    let params: Params<'_> = &[(&DELETE_ROWS_MAX, Type::INT8)];
     let deleted = connect(pool).await?.execute_typed(SQL, params).await;
     let deleted = deleted.map_err(|error| failed("delete published rows", &error))?;
     Ok(deleted.cast_signed() == DELETE_ROWS_MAX)

@@ -73,7 +73,8 @@ impl<'a> Term<'a> {
                  in it is published again"
             );
         }
-        self.delete_published(i64::MAX).await?;
+        // Rows go with the cursor; some may be left by a relay of an earlier version.
+        while cursor::delete_published(self.pool).await? {}
         self.is_adopted = true;
         Ok(())
     }
@@ -94,7 +95,8 @@ impl<'a> Term<'a> {
 
     async fn decide(&mut self, window: Window, fetched: Fetched) -> Result<Step, Error> {
         let Fetched { rows, is_last } = fetched;
-        let last_id = rows.last().map_or(window.position, |it| it.id);
+        let ids: Vec<i64> = rows.iter().map(|it| it.id).collect();
+        let last_id = ids.last().copied().unwrap_or(window.position);
         let (pool, messages_max) = (self.pool, self.page_messages_max);
         // The next page is read while Kafka takes this one.
         let next = async {
@@ -102,7 +104,7 @@ impl<'a> Term<'a> {
         };
         let (refused, next) = tokio::join!(self.publish(Page::new(rows)), next);
         let is_done = matches!(&next, Ok(None)) || matches!(&next, Ok(Some(next)) if next.rows.is_empty());
-        if !cursor::advance(pool, self.lease, &window, last_id, is_done, &refused).await? {
+        if !cursor::advance(pool, self.lease, &window, &ids, is_done, &refused).await? {
             return Ok(Step::NotLeading);
         }
         for it in &refused {
@@ -116,7 +118,6 @@ impl<'a> Term<'a> {
             );
         }
         if is_done {
-            self.delete_published(last_id).await?;
             return Ok(Step::WindowEnded);
         }
         if let Some(next) = next? {
@@ -161,11 +162,6 @@ impl<'a> Term<'a> {
         }
         self.warned_at = Some(Instant::now());
         tracing::warn!(error = %error.chain(), "kafka did not take all records of the outbox; trying again");
-    }
-
-    async fn delete_published(&self, id_max: i64) -> Result<(), Error> {
-        while cursor::delete_published(self.pool, id_max).await? {}
-        Ok(())
     }
 }
 
