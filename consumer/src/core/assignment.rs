@@ -76,7 +76,7 @@ impl<M> Core<M> {
             Event::Revoked(partitions) => self.revoked(partitions),
             Event::Lost(partitions) => self.lost(&partitions),
             Event::Received(partition, records) => self.received(now, partition, records),
-            Event::Reached(partition, offset) => self.reached(partition, offset),
+            Event::Reached(partition, offset) => self.reached(now, partition, offset),
             Event::Finished { lane, outcome, items, findings } => {
                 self.finished(now, lane, outcome, items, &findings, &mut actions);
             }
@@ -111,7 +111,7 @@ impl<M> Core<M> {
         let beat = unrequested.then_some(self.commit_at);
         let again = uncommitted.then_some(self.recommit_at.max(self.commit_at));
         let holds = self.known.read_again_at();
-        let starved = self.owned.values().filter_map(|it| Some(it.starved_since?.after(self.limits.stall_timeout)));
+        let starved = self.owned.values().filter_map(|it| Some(it.starving()?.after(self.limits.stall_timeout)));
         let all = starved.chain(waits).chain(due).chain(beat).chain(again).chain(holds).chain(self.stopping);
         all.filter(|it| now < *it).min()
     }
@@ -208,11 +208,11 @@ impl<M> Core<M> {
         }
     }
 
-    fn reached(&mut self, partition: Partition, offset: Offset) {
+    fn reached(&mut self, now: Timestamp, partition: Partition, offset: Offset) {
         let Some(owned) = self.owned.get_mut(&partition) else { return };
         // Buffers are dropped then, and undecided records with them.
         if !owned.leaving && self.stopping.is_none() {
-            owned.reached(offset);
+            owned.reached(now, offset);
         }
     }
 
@@ -274,7 +274,7 @@ impl<M> Core<M> {
         }
         for retry in [false, true] {
             let stalled = |(it, owned): (&Partition, &Owned<M>)| {
-                it.retry == retry && owned.starved_since.is_some_and(|it| it.after(self.limits.stall_timeout) <= now)
+                it.retry == retry && owned.starving().is_some_and(|it| it.after(self.limits.stall_timeout) <= now)
             };
             if !self.owned.iter().any(stalled) {
                 continue;

@@ -16,7 +16,7 @@ pub(super) struct Owned<M> {
     /// When it last got something, or was assigned.
     pub(super) quiet_since: Timestamp,
     /// Since when it has got nothing although there is something and nothing keeps it from being fetched.
-    pub(super) starved_since: Option<Timestamp>,
+    starved_since: Option<Timestamp>,
     pub(super) holds: Holds,
     /// Its next record must be held and found no room; it is tried again then.
     pub(super) blocked_until: Option<Timestamp>,
@@ -63,12 +63,14 @@ impl<M> Owned<M> {
         }
     }
 
-    /// Buffers what is new. A client that pauses and resumes may hand out a record a second time.
+    /// Buffers what is new. A client that pauses and resumes may hand out a record a second time, also one that it had
+    /// passed over.
     pub(super) fn receive(&mut self, now: Timestamp, records: Vec<Record<M>>) {
         self.quiet_since = now;
         self.starved_since = None;
         for record in records {
-            if self.last_received.is_some_and(|last| record.offset <= last) {
+            let is_decided = self.position.is_some_and(|it| record.offset < it);
+            if is_decided || self.last_received.is_some_and(|last| record.offset <= last) {
                 continue;
             }
             self.last_received = Some(record.offset);
@@ -85,6 +87,11 @@ impl<M> Owned<M> {
     pub(super) fn has_backlog(&mut self, now: Timestamp, backlog: bool) {
         let starves = backlog && self.is_empty();
         self.starved_since = if starves { self.starved_since.or(Some(now)) } else { None };
+    }
+
+    /// Since when its client fails to hand out anything. One that is revoked goes anyway.
+    pub(super) fn starving(&self) -> Option<Timestamp> {
+        self.starved_since.filter(|_| !self.leaving)
     }
 
     pub(super) fn buffered(&self) -> usize {
@@ -138,10 +145,12 @@ impl<M> Owned<M> {
         self.held_full = self.blocked_until.is_some();
     }
 
-    /// Passes over holes, when everything before them is decided.
-    pub(super) fn reached(&mut self, offset: Offset) {
+    /// Passes over holes, when everything before them is decided. A client that passes over something is alive.
+    pub(super) fn reached(&mut self, now: Timestamp, offset: Offset) {
         if self.buffer.is_empty() && self.in_hand == 0 && self.paused.is_none() && self.position < Some(offset) {
             self.position = Some(offset);
+            self.quiet_since = now;
+            self.starved_since = None;
         }
     }
 

@@ -22,21 +22,22 @@ const INSERT: &str = "INSERT INTO sekali.inbox (key, fingerprint, consumer_id, s
      FROM unnest($2::uuid[], $3::bigint[], $4::smallint[], $5::smallint[]) AS asked (key, fingerprint, state, attempt) \
      ON CONFLICT DO NOTHING RETURNING key";
 
-/// Only the attempt that the row waits for may be decided.
+/// Only the attempt that the row waits for may be decided. `ANY` here and in the others is for the planner: without it, it
+/// may read the whole inbox to join it.
 const UPDATE_RETRYING: &str = "UPDATE sekali.inbox AS row SET state = asked.state, attempt = asked.attempt, decided_at = now() \
      FROM unnest($2::uuid[], $3::smallint[], $4::smallint[], $5::smallint[]) AS asked (key, state, attempt, expected) \
-     WHERE row.consumer_id = $1 AND row.key = asked.key AND row.state = 2 AND row.attempt = asked.expected \
+     WHERE row.consumer_id = $1 AND row.key = ANY($2) AND row.key = asked.key AND row.state = 2 AND row.attempt = asked.expected \
      RETURNING row.key";
 
 /// The row was claimed in this very transaction.
 const UPDATE_CLAIMED: &str = "UPDATE sekali.inbox AS row SET state = asked.state, attempt = asked.attempt, decided_at = now() \
      FROM unnest($2::uuid[], $3::smallint[], $4::smallint[]) AS asked (key, state, attempt) \
-     WHERE row.consumer_id = $1 AND row.key = asked.key RETURNING row.key";
+     WHERE row.consumer_id = $1 AND row.key = ANY($2) AND row.key = asked.key RETURNING row.key";
 
 /// The message was held, and nobody else has decided it.
 const UPDATE_HELD: &str = "UPDATE sekali.inbox AS row SET state = asked.state, attempt = asked.attempt, decided_at = now() \
      FROM unnest($2::uuid[], $3::smallint[], $4::smallint[]) AS asked (key, state, attempt) \
-     WHERE row.consumer_id = $1 AND row.key = asked.key AND row.state = 3 RETURNING row.key";
+     WHERE row.consumer_id = $1 AND row.key = ANY($2) AND row.key = asked.key AND row.state = 3 RETURNING row.key";
 
 /// What guards a decision against being taken twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,9 @@
 //!
 //! Whoever parks a message, decides a head or applies what waits locks the hold's row first, in the order of
 //! `(topic, resource_key)`: one sees what the others have done, and nobody deadlocks.
+//!
+//! Keys are asked for twice, as pairs and with `ANY`: the second is for the planner, which without it may read a whole table
+//! to join it.
 
 use deadpool_postgres::ClientWrapper;
 use sekali_schemas::{Headers, Record, array_literal};
@@ -14,11 +17,12 @@ use crate::incoming::Incoming;
 /// A key of a source topic: the topic's name and the record's key.
 pub(crate) type HoldKey<'a> = (&'a str, &'a [u8]);
 
-const LOCK: &str = "SELECT topic, resource_key FROM sekali.held_key WHERE consumer_id = $1 AND (topic, resource_key) IN \
+const LOCK: &str = "SELECT topic, resource_key FROM sekali.held_key WHERE consumer_id = $1 \
+     AND topic = ANY($2) AND resource_key = ANY($3) AND (topic, resource_key) IN \
      (SELECT * FROM unnest($2::text[], $3::bytea[])) ORDER BY topic, resource_key FOR UPDATE";
 
 const COUNT: &str = "SELECT topic, resource_key, count(*) FROM sekali.held_message WHERE consumer_id = $1 \
-     AND (topic, resource_key) IN (SELECT * FROM unnest($2::text[], $3::bytea[])) GROUP BY topic, resource_key";
+     AND topic = ANY($2) AND resource_key = ANY($3) AND (topic, resource_key) IN (SELECT * FROM unnest($2::text[], $3::bytea[])) GROUP BY topic, resource_key";
 
 const PARK_ROWS: &str =
     "UPDATE sekali.inbox SET state = 3, decided_at = now() WHERE consumer_id = $1 AND key = ANY($2)";
@@ -36,15 +40,16 @@ const CREATE: &str = "INSERT INTO sekali.held_key (consumer_id, topic, resource_
      ORDER BY topic, resource_key ON CONFLICT DO NOTHING";
 
 const HEADS_DECIDED: &str = "WITH decided AS (SELECT topic, resource_key FROM sekali.held_key \
-     WHERE consumer_id = $1 AND (topic, resource_key, head) IN (SELECT * FROM unnest($2::text[], $3::bytea[], $4::uuid[])) \
+     WHERE consumer_id = $1 AND topic = ANY($2) AND resource_key = ANY($3) AND (topic, resource_key, head) IN (SELECT * FROM unnest($2::text[], $3::bytea[], $4::uuid[])) \
      ORDER BY topic, resource_key FOR UPDATE) \
      UPDATE sekali.held_key AS hold SET ready = true FROM decided WHERE hold.consumer_id = $1 \
-     AND hold.topic = decided.topic AND hold.resource_key = decided.resource_key \
+     AND hold.topic = ANY($2) AND hold.resource_key = ANY($3) AND hold.topic = decided.topic AND hold.resource_key = decided.resource_key \
      RETURNING hold.topic, hold.resource_key";
 
 /// A statement of its own, after the one that locked the holds: only then does it see everything that was parked.
 const DELETE_EMPTY: &str = "DELETE FROM sekali.held_key AS hold USING unnest($2::text[], $3::bytea[]) \
-     AS asked (topic, resource_key) WHERE hold.consumer_id = $1 AND hold.topic = asked.topic \
+     AS asked (topic, resource_key) WHERE hold.consumer_id = $1 AND hold.topic = ANY($2) \
+     AND hold.resource_key = ANY($3) AND hold.topic = asked.topic \
      AND hold.resource_key = asked.resource_key AND hold.ready AND NOT EXISTS (SELECT FROM sekali.held_message AS it \
      WHERE it.consumer_id = $1 AND it.topic = hold.topic AND it.resource_key = hold.resource_key)";
 
@@ -61,7 +66,8 @@ const MESSAGES: &str = "SELECT it.topic, it.resource_key, it.key, it.key_text, i
      ORDER BY asked.nr, it.seq LIMIT $4";
 
 const REMOVE: &str = "DELETE FROM sekali.held_message AS held USING unnest($2::text[], $3::bytea[], $4::uuid[]) \
-     AS done (topic, resource_key, key) WHERE held.consumer_id = $1 AND held.topic = done.topic \
+     AS done (topic, resource_key, key) WHERE held.consumer_id = $1 AND held.topic = ANY($2) \
+     AND held.resource_key = ANY($3) AND held.topic = done.topic \
      AND held.resource_key = done.resource_key AND held.key = done.key";
 
 const FINISH: &str = "UPDATE sekali.inbox SET state = 1, decided_at = now() \
@@ -69,7 +75,8 @@ const FINISH: &str = "UPDATE sekali.inbox SET state = 1, decided_at = now() \
 
 const NEW_HEADS: &str = "UPDATE sekali.held_key AS hold SET head = asked.head, ready = false \
      FROM unnest($2::text[], $3::bytea[], $4::uuid[]) AS asked (topic, resource_key, head) \
-     WHERE hold.consumer_id = $1 AND hold.topic = asked.topic AND hold.resource_key = asked.resource_key";
+     WHERE hold.consumer_id = $1 AND hold.topic = ANY($2) AND hold.resource_key = ANY($3) \
+     AND hold.topic = asked.topic AND hold.resource_key = asked.resource_key";
 
 fn columns<'a>(keys: impl IntoIterator<Item = HoldKey<'a>>) -> (Vec<&'a str>, Vec<&'a [u8]>) {
     keys.into_iter().unzip()

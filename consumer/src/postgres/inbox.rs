@@ -30,7 +30,7 @@ const FINISH_RETRIES: &str = "UPDATE sekali.inbox SET state = 1, decided_at = no
 
 const STORE_RESULTS: &str = "UPDATE sekali.inbox AS row SET result = given.result \
      FROM unnest($2::uuid[], $3::jsonb[]) AS given (key, result) \
-     WHERE row.consumer_id = $1 AND row.key = given.key";
+     WHERE row.consumer_id = $1 AND row.key = ANY($2) AND row.key = given.key";
 
 /// One message that wants to run.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
-use sekali_consumer::core::{Partition, Timestamp};
+use sekali_consumer::core::{Offset, Partition, Timestamp};
 
 use super::choice::{Fault, Random};
 use super::process::Process;
@@ -81,8 +81,11 @@ impl Group {
             5 => self.member(index).read_holds(random, world),
             6 => {
                 operate(random, world);
-                if random.one_in(10) {
-                    self.member(index).look_for_ready(world);
+                match random.below(10) {
+                    0 => self.member(index).look_for_ready(world),
+                    1 | 2 => self.member(index).look_out(world),
+                    3..6 => self.member(index).tell_positions(world),
+                    _ => {}
                 }
                 false
             }
@@ -99,6 +102,7 @@ impl Group {
                 self.member(index).tick(world);
             }
         }
+        self.rejoin(random, world);
         self.finish_hand_over(random, world);
         self.replace_stopped(random, world, &anybody);
     }
@@ -107,13 +111,14 @@ impl Group {
         let places: Vec<Partition> = self.owners.keys().copied().collect();
         let place = places[random.below(places.len())];
         let (from, to) = (self.owners[&place], random.below(self.members.len()));
-        match random.below(6) {
+        match random.below(7) {
             0 | 1 if self.may_hand_over(place, to) => self.hand_over(world, place, to),
             2 if self.may_take(place, to) => self.take(world, place, to),
             3 => self.notice(world),
             4 | 5 if 1 < world.shape.lives && !random.one_in(world.shape.lives) => {}
             4 => self.crash(random, world, from, &anybody),
             5 if self.may_leave(from) => self.member(from).shut_down(world),
+            6 => self.member(from).stalled[usize::from(place.retry)] = true,
             _ => {}
         }
     }
@@ -235,6 +240,50 @@ impl Group {
             }
         }
         self.give(world, place, to);
+    }
+
+    /// Partitions of a client that was made anew go to somebody, perhaps to the same member.
+    fn rejoin(&mut self, random: &mut Random, world: &mut World) {
+        for index in 0..self.members.len() {
+            if self.members[index].reconnected.is_empty() {
+                continue;
+            }
+            for (retry, positions) in std::mem::take(&mut self.member(index).reconnected) {
+                self.rejoin_as(random, world, index, retry, positions);
+            }
+        }
+    }
+
+    fn rejoin_as(
+        &mut self,
+        random: &mut Random,
+        world: &mut World,
+        index: usize,
+        retry: bool,
+        positions: Vec<(Partition, Offset)>,
+    ) {
+        let lost = world.strikes(random, Fault::LostCommit, 5);
+        for (place, offset) in positions {
+            if !lost && self.owners.get(&place) == Some(&index) {
+                world.commit(place, offset);
+            }
+        }
+        self.zombies.retain(|it| it.1 != index || it.0.retry != retry);
+        if self.handing.is_some_and(|(place, from, _)| from == index && place.retry == retry) {
+            self.handing = None;
+            self.member(index).released = None;
+        }
+        let is_handed = |it: &Partition| self.handing.is_some_and(|handing| handing.0 == *it);
+        let fetching = &self.members[index].fetching;
+        let of_client = |it: &Partition| {
+            it.retry == retry && self.owners.get(it) == Some(&index) && !is_handed(it) && !fetching.contains_key(it)
+        };
+        for place in world.places().into_iter().filter(of_client).collect::<Vec<_>>() {
+            let members = self.members.len();
+            let first = random.below(members);
+            let running = (0..members).map(|it| (first + it) % members).find(|it| !self.members[*it].stopping);
+            self.give(world, place, running.unwrap_or(index));
+        }
     }
 
     /// Starts anew who has left.

@@ -118,7 +118,7 @@ impl World {
     /// The promises to old messages are checked, and with that they are forgotten. Returns how many old ones must be kept
     /// because something of them is still on its way.
     fn forget(&mut self, retention: Duration) -> Result<usize, String> {
-        let behind = self.logs.iter().flat_map(|(it, log)| &log[self.committed[it] as usize..]);
+        let behind = self.logs.iter().flat_map(|(it, log)| log[self.committed[it] as usize..].iter().flatten());
         let mut on_their_way: BTreeSet<Id> = behind.map(|it| it.id).collect();
         on_their_way.extend(self.tables.outbox.iter().map(|it| it.1.id));
         on_their_way.extend(self.tables.holds.values().map(|it| it.head));

@@ -87,7 +87,7 @@ impl World {
     pub(crate) fn commit(&mut self, place: Partition, offset: Offset) {
         // What an earlier commit passed stays decided.
         let from = self.committed[&place].min(offset);
-        for logged in &self.logs[&place][from as usize..offset as usize] {
+        for logged in self.logs[&place][from as usize..offset as usize].iter().flatten() {
             let decided = match self.tables.inbox.get(&logged.id) {
                 None => false,
                 Some(row) if place.retry => !(row.state == State::Retrying && row.attempt == logged.attempt),

@@ -54,9 +54,15 @@ pub(crate) struct Process {
     core: Core<Logged>,
     /// Next offset to fetch of each partition that it believes to own.
     pub(crate) fetching: BTreeMap<Partition, Offset>,
+    /// Where each ownership began to read.
+    assigned_at: BTreeMap<Partition, Offset>,
     /// Generation of each ownership.
     generations: BTreeMap<Partition, u64>,
     paused: BTreeSet<Partition>,
+    /// Its clients that hand out nothing any more: of source topics, and of retry topics.
+    pub(crate) stalled: [bool; 2],
+    /// Clients that were made anew: of the retry topics or not, and the positions to commit.
+    pub(crate) reconnected: Vec<(bool, Vec<(Partition, Offset)>)>,
     work: Vec<(LaneId, Work)>,
     reports: VecDeque<Report>,
     /// Reads of the holds that were asked for, and answers on their way.
@@ -122,8 +128,11 @@ impl Process {
             shape: world.shape,
             core: Core::new(world.shape.policy(), limits, seed),
             fetching: BTreeMap::new(),
+            assigned_at: BTreeMap::new(),
             generations: BTreeMap::new(),
             paused: BTreeSet::new(),
+            stalled: [false; 2],
+            reconnected: Vec::new(),
             work: Vec::new(),
             reports: VecDeque::new(),
             reads: VecDeque::new(),
@@ -154,6 +163,7 @@ impl Process {
         self.blocked_until.remove(&place);
         self.revoked = self.revoked.filter(|it| *it != place);
         self.fetching.insert(place, world.committed[&place]);
+        self.assigned_at.insert(place, world.committed[&place]);
         self.paused.remove(&place);
         self.apply(world, Event::Assigned(vec![place]));
     }
@@ -187,7 +197,9 @@ impl Process {
 
     /// Partitions of which there is something to fetch.
     pub(crate) fn open(&self, world: &World) -> Vec<Partition> {
-        let open = |(it, from): &(&Partition, &Offset)| !self.paused.contains(it) && **from < world.end(**it);
+        let open = |(it, from): &(&Partition, &Offset)| {
+            !self.paused.contains(it) && **from < world.end(**it) && !self.stalled[usize::from(it.retry)]
+        };
         if self.releasing { Vec::new() } else { self.fetching.iter().filter(open).map(|(it, _)| *it).collect() }
     }
 
@@ -207,10 +219,36 @@ impl Process {
         let from = self.fetching[&place];
         let records = world.read(place, from, max);
         // Now and then a client hands out a record again after a pause.
-        let next = from + records.len() as Offset;
+        let next = (from + max as Offset).min(world.end(place));
         let back = if world.strikes(random, Fault::ReadTwice, 10) { random.below(3) as Offset } else { 0 };
-        self.fetching.insert(place, (next - back).max(0));
-        self.apply(world, Event::Received(place, records));
+        self.fetching.insert(place, (next - back).max(self.assigned_at[&place]));
+        let event = match records.is_empty() {
+            true => Event::Reached(place, next),
+            false => Event::Received(place, records),
+        };
+        self.apply(world, event);
+    }
+
+    /// The clients tell how far they are: over holes they pass in silence.
+    pub(crate) fn tell_positions(&mut self, world: &mut World) {
+        if self.releasing {
+            return;
+        }
+        for (place, offset) in self.fetching.clone() {
+            if self.fetching.contains_key(&place) {
+                self.apply(world, Event::Reached(place, offset));
+            }
+        }
+    }
+
+    /// Asks the broker whether quiet partitions have records.
+    pub(crate) fn look_out(&mut self, world: &mut World) {
+        let quiet = self.core.quiet(world.now);
+        if !quiet.is_empty() {
+            let behind = |it: &Partition| self.fetching.contains_key(it) && 0 < self.unfetched(world, *it);
+            let behind = quiet.into_iter().filter(behind).collect();
+            self.apply(world, Event::Backlog(behind));
+        }
     }
 
     /// How much of a partition is not fetched.
@@ -304,9 +342,9 @@ impl Process {
             None => false,
         };
         let full = findings.full.clone();
-        let same_ownership = self.changes == self.changes_at_start[lane.0];
+        let began_at = self.changes_at_start[lane.0];
         self.apply(world, Event::Finished { lane, outcome, items, findings });
-        if outcome == Outcome::Full && same_ownership {
+        if outcome == Outcome::Full && self.changes == began_at {
             self.note_full(world, full);
         }
         true
@@ -417,9 +455,7 @@ impl Process {
                     self.commits
                         .push_back(positions.into_iter().map(|(it, offset)| (it, offset, generation(it))).collect());
                 }
-                Action::Reconnect { .. } => {
-                    world.violated("a client was made anew although nothing stalled".to_owned());
-                }
+                Action::Reconnect { retry, positions } => self.reconnect(world, retry, positions),
                 Action::Pause(place, _) => {
                     self.paused.insert(place);
                 }
@@ -447,6 +483,23 @@ impl Process {
         self.check_pauses(world);
         self.check_memory(world);
         self.check_held(world);
+    }
+
+    fn reconnect(&mut self, world: &mut World, retry: bool, positions: Vec<(Partition, Offset)>) {
+        let starves = |it: &Partition| it.retry == retry && !self.paused.contains(it) && 0 < self.unfetched(world, *it);
+        if !self.fetching.keys().any(starves) {
+            world.violated("a client was made anew although there was nothing to fetch".to_owned());
+        }
+        self.changes += 1;
+        self.stalled[usize::from(retry)] = false;
+        self.fetching.retain(|it, _| it.retry != retry);
+        self.paused.retain(|it| it.retry != retry);
+        self.blocked_until.retain(|it, _| it.retry != retry);
+        if self.revoked.is_some_and(|it| it.retry == retry) {
+            self.revoked = None;
+            self.releasing = false;
+        }
+        self.reconnected.push((retry, positions));
     }
 
     fn is_busy(&self, lane: LaneId) -> bool {

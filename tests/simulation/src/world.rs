@@ -27,6 +27,9 @@ pub(crate) struct Logged {
     pub(crate) sequence: usize,
 }
 
+/// What an offset holds: a record, or nothing that a client hands out, such as the marker of a transaction.
+pub(crate) type Slot = Option<Logged>;
+
 /// How a message fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Manner {
@@ -74,7 +77,7 @@ pub(crate) struct World {
     pub(crate) stats: Stats,
     pub(crate) violation: Option<String>,
     /// Shared with other states of the same world, as other large parts are.
-    pub(crate) logs: Rc<BTreeMap<Partition, Vec<Logged>>>,
+    pub(crate) logs: Rc<BTreeMap<Partition, Vec<Slot>>>,
     pub(crate) committed: BTreeMap<Partition, Offset>,
     pub(crate) tables: Tables,
     pub(crate) rule: Rule,
@@ -187,9 +190,17 @@ impl World {
         Logged { id, key, fingerprint: id as i64, attempt: 1, due_at: None, first_failed_at: None, sequence }
     }
 
-    pub(crate) fn log(&mut self, topic: usize, record: Logged) {
+    pub(crate) fn log(&mut self, topic: usize, record: Logged) -> Partition {
         let place = partition(topic, record.key % self.shape.partitions);
-        Rc::make_mut(&mut self.logs).entry(place).or_default().push(record);
+        Rc::make_mut(&mut self.logs).entry(place).or_default().push(Some(record));
+        place
+    }
+
+    /// Some records have a hole behind them.
+    fn leave_hole(&mut self, random: &mut Random, place: Partition) {
+        if self.faults == Faults::Chance && random.one_in(8) {
+            Rc::make_mut(&mut self.logs).entry(place).or_default().push(None);
+        }
     }
 
     pub(crate) fn violated(&mut self, what: String) {
@@ -206,24 +217,18 @@ impl World {
         let twice = self.strikes(random, Fault::PublishedTwice, 6);
         let (tier, record) = if twice { self.tables.outbox[index] } else { self.tables.outbox.remove(index) };
         match tier {
-            Some(tier) => self.log(tier + 1, record),
+            Some(tier) => {
+                let place = self.log(tier + 1, record);
+                self.leave_hole(random, place);
+            }
             None => self.account(record.id).published += 1,
         }
     }
 
+    /// The records at so many offsets.
     pub(crate) fn read(&self, place: Partition, from: Offset, max: usize) -> Vec<Record<Logged>> {
-        let records = self.logs[&place].iter().enumerate().skip(from as usize).take(max);
-        records
-            .map(|(offset, it)| Record {
-                offset: offset as Offset,
-                attempt: it.attempt,
-                key: Some(key_id(it.key)),
-                due_at: it.due_at,
-                first_failed_at: it.first_failed_at,
-                produced_at: None,
-                message: *it,
-            })
-            .collect()
+        let slots = self.logs[&place].iter().enumerate().skip(from as usize).take(max);
+        slots.filter_map(|(offset, it)| Some((offset, (*it)?))).map(|(offset, it)| record(offset, it)).collect()
     }
 
     pub(crate) fn end(&self, place: Partition) -> Offset {
@@ -263,7 +268,8 @@ impl Producer {
         if REMEMBERED < self.sent.len() {
             self.sent.pop_front();
         }
-        world.log(0, record);
+        let place = world.log(0, record);
+        world.leave_hole(random, place);
     }
 }
 
@@ -272,6 +278,18 @@ fn manner(random: &mut Random) -> Manner {
         0 | 1 => Manner::Fails,
         2 | 3 => Manner::Refuses,
         _ => Manner::FailsLate,
+    }
+}
+
+fn record(offset: usize, it: Logged) -> Record<Logged> {
+    Record {
+        offset: offset as Offset,
+        attempt: it.attempt,
+        key: Some(key_id(it.key)),
+        due_at: it.due_at,
+        first_failed_at: it.first_failed_at,
+        produced_at: None,
+        message: it,
     }
 }
 

@@ -131,8 +131,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     // Partitions.
     mutant(
         "partition.rs",
-        "if self.last_received.is_some_and(|last| record.offset <= last) {\n                continue;\n            }",
-        "",
+        "if is_decided || self.last_received.is_some_and(|last| record.offset <= last) {",
+        "if is_decided {",
     ),
     mutant("partition.rs", "self.ready_at().is_some_and(|it| it <= now)", "self.ready_at().is_some_and(|_| true)"),
     mutant("partition.rs", "self.in_hand -= count;", ""),
@@ -176,6 +176,34 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "work.rs",
         "pub(super) fn start(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {\n        if self.stopping.is_some() {",
         "pub(super) fn start(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {\n        if false {",
+    ),
+    // Holes in the log, and clients that hand out nothing.
+    mutant(
+        "partition.rs",
+        "let is_decided = self.position.is_some_and(|it| record.offset < it);",
+        "let is_decided = false;",
+    ),
+    mutant(
+        "partition.rs",
+        "self.in_hand == 0 && self.paused.is_none() && self.position < Some(offset)",
+        "self.position < Some(offset)",
+    ),
+    mutant(
+        "partition.rs",
+        "if self.buffer.is_empty() && self.in_hand == 0 && self.paused",
+        "if self.in_hand == 0 && self.paused",
+    ),
+    mutant("partition.rs", "self.starved_since.filter(|_| !self.leaving)", "self.starved_since"),
+    mutant(
+        "partition.rs",
+        "let starves = backlog && self.is_empty();",
+        "let starves = false && backlog && self.is_empty();",
+    ),
+    mutant("partition.rs", "let starves = backlog && self.is_empty();", "let starves = backlog;"),
+    mutant(
+        "assignment.rs",
+        "let partitions: Vec<Partition> = self.owned.keys().copied().filter(|it| it.retry == retry).collect();",
+        "let partitions: Vec<Partition> = Vec::new();",
     ),
     // Holds in the course of work.
     mutant("work.rs", "item.maybe_held = self.known.is_held(item.record.key);", "item.maybe_held = false;"),
