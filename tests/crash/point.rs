@@ -55,7 +55,7 @@ const COMMIT: (Direction, &str) = (ToServer, "SELECT 1; COMMIT");
 /// The tag of the answer: the server has committed.
 const COMMITTED: (Direction, &str) = (ToClient, "COMMIT\0");
 const ENQUEUE: (Direction, &str) = (ToServer, "INSERT INTO sekali.outbox");
-const LOCK_RETRIES: (Direction, &str) = (ToServer, "ORDER BY key FOR UPDATE");
+const LOCK_RETRIES: (Direction, &str) = (ToServer, "it.key = asked.key FOR UPDATE");
 const BURY: (Direction, &str) = (ToServer, "INSERT INTO sekali.dead_letter");
 const PARK: (Direction, &str) = (ToServer, "INSERT INTO sekali.held_message");
 const TAKE_UP: (Direction, &str) = (ToServer, "AND ready ORDER BY since");

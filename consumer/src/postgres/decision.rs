@@ -22,22 +22,25 @@ const INSERT: &str = "INSERT INTO sekali.inbox (key, fingerprint, consumer_id, s
      FROM unnest($2::uuid[], $3::bigint[], $4::smallint[], $5::smallint[]) AS asked (key, fingerprint, state, attempt) \
      ON CONFLICT DO NOTHING RETURNING key";
 
-/// Only the attempt that the row waits for may be decided. `ANY` here and in the others is for the planner: without it, it
-/// may read the whole inbox to join it.
+/// Only the attempt that the row waits for may be decided. Rows are looked up one by one: left to itself, the planner may
+/// read all of a consumer's, as long as the statistics of a table that grows quickly say that there are few.
 const UPDATE_RETRYING: &str = "UPDATE sekali.inbox AS row SET state = asked.state, attempt = asked.attempt, decided_at = now() \
      FROM unnest($2::uuid[], $3::smallint[], $4::smallint[], $5::smallint[]) AS asked (key, state, attempt, expected) \
-     WHERE row.consumer_id = $1 AND row.key = ANY($2) AND row.key = asked.key AND row.state = 2 AND row.attempt = asked.expected \
-     RETURNING row.key";
+     CROSS JOIN LATERAL (SELECT ctid FROM sekali.inbox AS it WHERE it.consumer_id = $1 AND it.key = asked.key \
+     AND it.state = 2 AND it.attempt = asked.expected FOR UPDATE) AS found \
+     WHERE row.ctid = found.ctid RETURNING row.key";
 
-/// The row was claimed in this very transaction.
-const UPDATE_CLAIMED: &str = "UPDATE sekali.inbox AS row SET state = asked.state, attempt = asked.attempt, decided_at = now() \
-     FROM unnest($2::uuid[], $3::smallint[], $4::smallint[]) AS asked (key, state, attempt) \
-     WHERE row.consumer_id = $1 AND row.key = ANY($2) AND row.key = asked.key RETURNING row.key";
+/// The row was claimed in this very transaction, so that there is nothing to insert.
+const UPDATE_CLAIMED: &str = "INSERT INTO sekali.inbox AS row (consumer_id, key, state, attempt, fingerprint) \
+     SELECT $1, key, state, attempt, 0 FROM unnest($2::uuid[], $3::smallint[], $4::smallint[]) AS asked (key, state, attempt) \
+     ON CONFLICT (consumer_id, key) DO UPDATE \
+     SET state = excluded.state, attempt = excluded.attempt, decided_at = now() RETURNING row.key";
 
 /// The message was held, and nobody else has decided it.
 const UPDATE_HELD: &str = "UPDATE sekali.inbox AS row SET state = asked.state, attempt = asked.attempt, decided_at = now() \
      FROM unnest($2::uuid[], $3::smallint[], $4::smallint[]) AS asked (key, state, attempt) \
-     WHERE row.consumer_id = $1 AND row.key = ANY($2) AND row.key = asked.key AND row.state = 3 RETURNING row.key";
+     CROSS JOIN LATERAL (SELECT ctid FROM sekali.inbox AS it WHERE it.consumer_id = $1 AND it.key = asked.key \
+     AND it.state = 3 FOR UPDATE) AS found WHERE row.ctid = found.ctid RETURNING row.key";
 
 /// What guards a decision against being taken twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

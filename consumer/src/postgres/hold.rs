@@ -24,8 +24,10 @@ const LOCK: &str = "SELECT topic, resource_key FROM sekali.held_key WHERE consum
 const COUNT: &str = "SELECT topic, resource_key, count(*) FROM sekali.held_message WHERE consumer_id = $1 \
      AND topic = ANY($2) AND resource_key = ANY($3) AND (topic, resource_key) IN (SELECT * FROM unnest($2::text[], $3::bytea[])) GROUP BY topic, resource_key";
 
-const PARK_ROWS: &str =
-    "UPDATE sekali.inbox SET state = 3, decided_at = now() WHERE consumer_id = $1 AND key = ANY($2)";
+/// Rows that this transaction has claimed, so that there is nothing to insert.
+const PARK_ROWS: &str = "INSERT INTO sekali.inbox AS row (consumer_id, key, state, attempt, fingerprint) \
+     SELECT $1, key, 3, 1, 0 FROM unnest($2::uuid[]) AS asked (key) \
+     ON CONFLICT (consumer_id, key) DO UPDATE SET state = 3, decided_at = now()";
 
 const PARK: &str = "INSERT INTO sekali.held_message (consumer_id, topic, resource_key, key, key_text, \"partition\", \
      \"offset\", timestamp_ms, payload, header_names, header_values) \
@@ -65,13 +67,15 @@ const MESSAGES: &str = "SELECT it.topic, it.resource_key, it.key, it.key_text, i
      AND held.topic = asked.topic AND held.resource_key = asked.resource_key ORDER BY seq LIMIT $4) AS it \
      ORDER BY asked.nr, it.seq LIMIT $4";
 
-const REMOVE: &str = "DELETE FROM sekali.held_message AS held USING unnest($2::text[], $3::bytea[], $4::uuid[]) \
-     AS done (topic, resource_key, key) WHERE held.consumer_id = $1 AND held.topic = ANY($2) \
-     AND held.resource_key = ANY($3) AND held.topic = done.topic \
-     AND held.resource_key = done.resource_key AND held.key = done.key";
+/// Keys are looked up one by one, whatever the planner thinks of the table.
+const REMOVE: &str = "DELETE FROM sekali.held_message AS held \
+     USING (SELECT DISTINCT topic, resource_key FROM unnest($2::text[], $3::bytea[]) AS done (topic, resource_key)) AS done \
+     CROSS JOIN LATERAL (SELECT ctid FROM sekali.held_message AS it WHERE it.consumer_id = $1 AND it.topic = done.topic \
+     AND it.resource_key = done.resource_key AND it.key = ANY($4) OFFSET 0) AS found WHERE held.ctid = found.ctid";
 
-const FINISH: &str = "UPDATE sekali.inbox SET state = 1, decided_at = now() \
-     WHERE consumer_id = $1 AND key = ANY($2) AND state = 3";
+const FINISH: &str = "UPDATE sekali.inbox AS row SET state = 1, decided_at = now() \
+     FROM unnest($2::uuid[]) AS asked (key) CROSS JOIN LATERAL (SELECT ctid FROM sekali.inbox AS it \
+     WHERE it.consumer_id = $1 AND it.key = asked.key AND it.state = 3 OFFSET 0) AS found WHERE row.ctid = found.ctid";
 
 const NEW_HEADS: &str = "UPDATE sekali.held_key AS hold SET head = asked.head, ready = false \
      FROM unnest($2::text[], $3::bytea[], $4::uuid[]) AS asked (topic, resource_key, head) \

@@ -17,20 +17,26 @@ const INSERT: &str = "INSERT INTO sekali.inbox (key, fingerprint, consumer_id, s
      ON CONFLICT DO NOTHING";
 
 /// Which of the keys this transaction inserted, and what the others are. `xmin` has 32 bits of the transaction's 64.
-const STATES: &str = "SELECT key, state, attempt, fingerprint, \
+///
+/// Rows are looked up one by one, here and below: left to itself, the planner may read all of a consumer's, as long as the
+/// statistics of a table that grows quickly say that there are few.
+const STATES: &str = "SELECT row.key, state, attempt, fingerprint, mine FROM unnest($2::uuid[]) AS asked (key) \
+     CROSS JOIN LATERAL (SELECT key, state, attempt, fingerprint, \
      xmin::text::bigint = (pg_current_xact_id()::text::bigint & 4294967295) AS mine \
-     FROM sekali.inbox WHERE consumer_id = $1 AND key = ANY($2)";
+     FROM sekali.inbox AS it WHERE it.consumer_id = $1 AND it.key = asked.key OFFSET 0) AS row";
 
-/// Rows of retry records, locked in key order.
-const LOCK: &str = "SELECT key, state, attempt, fingerprint, false AS mine \
-     FROM sekali.inbox WHERE consumer_id = $1 AND key = ANY($2) ORDER BY key FOR UPDATE";
+/// Rows of retry records, locked in the order of the keys, which come sorted.
+const LOCK: &str = "SELECT row.key, state, attempt, fingerprint, false AS mine FROM unnest($2::uuid[]) AS asked (key) \
+     CROSS JOIN LATERAL (SELECT key, state, attempt, fingerprint FROM sekali.inbox AS it \
+     WHERE it.consumer_id = $1 AND it.key = asked.key FOR UPDATE) AS row";
 
-const FINISH_RETRIES: &str = "UPDATE sekali.inbox SET state = 1, decided_at = now() \
-     WHERE consumer_id = $1 AND key = ANY($2) AND state = 2";
+const FINISH_RETRIES: &str = "UPDATE sekali.inbox AS row SET state = 1, decided_at = now() \
+     FROM unnest($2::uuid[]) AS asked (key) CROSS JOIN LATERAL (SELECT ctid FROM sekali.inbox AS it \
+     WHERE it.consumer_id = $1 AND it.key = asked.key AND it.state = 2 OFFSET 0) AS found WHERE row.ctid = found.ctid";
 
 const STORE_RESULTS: &str = "UPDATE sekali.inbox AS row SET result = given.result \
-     FROM unnest($2::uuid[], $3::jsonb[]) AS given (key, result) \
-     WHERE row.consumer_id = $1 AND row.key = ANY($2) AND row.key = given.key";
+     FROM unnest($2::uuid[], $3::jsonb[]) AS given (key, result) CROSS JOIN LATERAL (SELECT ctid FROM sekali.inbox AS it \
+     WHERE it.consumer_id = $1 AND it.key = given.key OFFSET 0) AS found WHERE row.ctid = found.ctid";
 
 /// One message that wants to run.
 #[derive(Debug, Clone, Copy)]
