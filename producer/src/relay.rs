@@ -39,7 +39,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// After a window, the pause is so many times as long as the window took: while much comes, the relay works on a part of
 /// its time, and windows grow instead of their number.
-const REST: u32 = 3;
+const REST: u32 = 6;
 /// How often the leader counts what waits.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(5);
 

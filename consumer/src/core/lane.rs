@@ -64,7 +64,7 @@ impl Rate {
     /// The first guess: a transaction failed with so many messages.
     const MAX_AT_FIRST: usize = MILLION / 20;
     /// What so many messages show counts as much as all before them.
-    const MEMORY: usize = 500;
+    const MEMORY: usize = 2_000;
 
     /// A batch of so many failed together.
     fn seen(before: Option<Rate>, count: usize) -> Rate {

@@ -208,7 +208,8 @@ impl<'a, H: Handler> Search<'a, H> {
         if control == UNDO {
             answered(deadline, self.client.batch_execute(UNDO)).await??;
         }
-        if control == MARK {
+        // When nothing failed, the end of the transaction shows as well whether the last part can be kept.
+        if control == MARK || self.found == 0 {
             return Ok(None);
         }
         match answered(deadline, self.client.batch_execute(END)).await? {
