@@ -63,14 +63,12 @@ impl<M> Owned<M> {
         }
     }
 
-    /// Buffers what is new. A client that pauses and resumes may hand out a record a second time, also one that it had
-    /// passed over.
+    /// Buffers what is new. A client that pauses and resumes may hand out a record a second time.
     pub(super) fn receive(&mut self, now: Timestamp, records: Vec<Record<M>>) {
         self.quiet_since = now;
         self.starved_since = None;
         for record in records {
-            let is_decided = self.position.is_some_and(|it| record.offset < it);
-            if is_decided || self.last_received.is_some_and(|last| record.offset <= last) {
+            if self.last_received.is_some_and(|last| record.offset <= last) {
                 continue;
             }
             self.last_received = Some(record.offset);

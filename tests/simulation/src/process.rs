@@ -54,8 +54,6 @@ pub(crate) struct Process {
     core: Core<Logged>,
     /// Next offset to fetch of each partition that it believes to own.
     pub(crate) fetching: BTreeMap<Partition, Offset>,
-    /// Where each ownership began to read.
-    assigned_at: BTreeMap<Partition, Offset>,
     /// Generation of each ownership.
     generations: BTreeMap<Partition, u64>,
     paused: BTreeSet<Partition>,
@@ -128,7 +126,6 @@ impl Process {
             shape: world.shape,
             core: Core::new(world.shape.policy(), limits, seed),
             fetching: BTreeMap::new(),
-            assigned_at: BTreeMap::new(),
             generations: BTreeMap::new(),
             paused: BTreeSet::new(),
             stalled: [false; 2],
@@ -163,7 +160,6 @@ impl Process {
         self.blocked_until.remove(&place);
         self.revoked = self.revoked.filter(|it| *it != place);
         self.fetching.insert(place, world.committed[&place]);
-        self.assigned_at.insert(place, world.committed[&place]);
         self.paused.remove(&place);
         self.apply(world, Event::Assigned(vec![place]));
     }
@@ -221,7 +217,8 @@ impl Process {
         // Now and then a client hands out a record again after a pause.
         let next = (from + max as Offset).min(world.end(place));
         let back = if world.strikes(random, Fault::ReadTwice, 10) { random.below(3) as Offset } else { 0 };
-        self.fetching.insert(place, (next - back).max(self.assigned_at[&place]));
+        let first = records.first().map_or(next, |it| it.offset);
+        self.fetching.insert(place, (next - back).max(first));
         let event = match records.is_empty() {
             true => Event::Reached(place, next),
             false => Event::Received(place, records),

@@ -129,11 +129,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "Some(_) if self.care != Care::None => {}",
     ),
     // Partitions.
-    mutant(
-        "partition.rs",
-        "if is_decided || self.last_received.is_some_and(|last| record.offset <= last) {",
-        "if is_decided {",
-    ),
+    mutant("partition.rs", "if self.last_received.is_some_and(|last| record.offset <= last) {", "if false {"),
     mutant("partition.rs", "self.ready_at().is_some_and(|it| it <= now)", "self.ready_at().is_some_and(|_| true)"),
     mutant("partition.rs", "self.in_hand -= count;", ""),
     mutant("partition.rs", "items.len() < max &&", ""),
@@ -178,11 +174,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "pub(super) fn start(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {\n        if false {",
     ),
     // Holes in the log, and clients that hand out nothing.
-    mutant(
-        "partition.rs",
-        "let is_decided = self.position.is_some_and(|it| record.offset < it);",
-        "let is_decided = false;",
-    ),
     mutant(
         "partition.rs",
         "self.in_hand == 0 && self.paused.is_none() && self.position < Some(offset)",

@@ -159,7 +159,7 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
         faults: &[Crash, TakeOver, LostCommit],
         ..EAGER
     },
-    SmallWorld { name: "two zombies", quick: false, states_min: 75_000, faults: &[TakeOver, TakeOver], ..EAGER },
+    SmallWorld { name: "two zombies", quick: false, states_min: 50_000, faults: &[TakeOver, TakeOver], ..EAGER },
     SmallWorld {
         name: "a hand-over and a crash",
         quick: false,
@@ -179,7 +179,7 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
     SmallWorld {
         name: "no room behind a held key, and a zombie",
         quick: false,
-        states_min: 25_000,
+        states_min: 15_000,
         held_per_key_max: 1,
         messages: &[(2, FAILS_ONCE), (2, GOOD), (2, GOOD), (3, GOOD)],
         faults: &[TakeOver],
@@ -196,7 +196,7 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
     SmallWorld {
         name: "two heads after each other, and a zombie",
         quick: false,
-        states_min: 60_000,
+        states_min: 20_000,
         messages: &[(2, FAILS_ONCE), (2, FAILS_ONCE), (2, GOOD)],
         faults: &[TakeOver],
         ..EAGER
