@@ -29,7 +29,8 @@ async fn every_partition_delivers_again_after_each_of_many_rebalances() {
         for partition in 0..PARTITIONS {
             let what = format!("partition {partition} delivers after round {round}");
             let seen = async || !handler.seen(&probe(partition)).is_empty();
-            eventually(&what, Duration::from_secs(10), seen).await;
+            // A member learns of a rebalance with its heartbeat, and a cooperative one has two rounds.
+            eventually(&what, Duration::from_secs(40), seen).await;
         }
     }
     group.settled().await;
