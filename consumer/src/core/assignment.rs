@@ -131,6 +131,11 @@ impl<M> Core<M> {
         self.owned.values().map(|it| it.buffered() + it.in_hand).sum()
     }
 
+    /// Records of a partition that were received and are not in hand.
+    pub fn buffered(&self, partition: Partition) -> usize {
+        self.owned.get(&partition).map_or(0, Owned::buffered)
+    }
+
     /// How many partitions are paused, of each topic index.
     pub fn paused(&self) -> impl Iterator<Item = (Partition, PauseReason)> {
         self.owned.iter().filter_map(|(&partition, it)| it.paused.map(|reason| (partition, reason)))
@@ -385,3 +390,6 @@ impl<M> Core<M> {
 const BUFFERED_MIN: usize = 100;
 /// Beats after which an unconfirmed commit is made again. Confirmations come with the client's statistics.
 const RECOMMIT_BEATS: u32 = 15;
+
+#[cfg(test)]
+mod tests;

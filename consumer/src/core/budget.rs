@@ -59,3 +59,40 @@ impl Budget {
         self.spent
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settled(budget: &mut Budget, processed: usize, dead: usize) -> usize {
+        budget.settle(&Findings { processed, dead, ..Findings::default() });
+        budget.available()
+    }
+
+    #[test]
+    fn a_success_earns_what_a_dead_letter_costs_up_to_the_limit() {
+        let mut budget = Budget::new(Some(3), Duration::from_secs(10));
+        assert_eq!(budget.available(), 3);
+        assert_eq!(settled(&mut budget, 0, 2), 1);
+        assert_eq!(settled(&mut budget, 1, 0), 2);
+        assert_eq!(settled(&mut budget, 100, 0), 3);
+        assert_eq!(settled(&mut budget, 0, 3), 0);
+    }
+
+    #[test]
+    fn time_gives_one_a_step_and_each_step_once() {
+        let mut budget = Budget::new(Some(3), Duration::from_secs(10));
+        budget.refill(Timestamp(95_000));
+        settled(&mut budget, 0, 3);
+        for (now, tokens) in [(99_999, 0), (100_000, 1), (100_001, 1), (109_999, 1), (125_000, 3), (999_000, 3)] {
+            budget.refill(Timestamp(now));
+            assert_eq!(budget.available(), tokens, "at {now}");
+        }
+    }
+
+    #[test]
+    fn without_a_limit_everything_may_die() {
+        let mut budget = Budget::new(None, Duration::from_secs(10));
+        assert_eq!(settled(&mut budget, 0, 1_000_000), usize::MAX);
+    }
+}

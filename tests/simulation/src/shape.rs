@@ -56,7 +56,7 @@ pub(crate) static SEEDED: Shape = Shape {
     limits: Limits {
         lanes: LANES_MAX,
         batch_max: 8,
-        buffered_max: 24,
+        buffered_max: 8,
         commit_interval: Duration::from_millis(100),
         interrupted_delay: Duration::from_millis(10),
         interrupted_delay_max: Duration::from_millis(80),
