@@ -63,12 +63,10 @@ impl Process {
         if bound < self.core.in_flight() {
             world.violated(format!("{} messages in memory", self.core.in_flight()));
         }
-        for place in self.fetching.keys() {
-            // What found no room among the held ones comes back from the executor.
-            let back = if self.blocked_until.contains_key(place) { batch_max } else { 0 };
-            if buffered_max + self.shape.fetch_max + back <= self.core.buffered(*place) {
-                world.violated(format!("{} records of {place:?} wait in memory", self.core.buffered(*place)));
-            }
+        // What found no room among the held ones comes back from the executor.
+        let bound = buffered_max + self.shape.fetch_max + batch_max;
+        for place in self.fetching.keys().filter(|it| bound <= self.core.buffered(**it)) {
+            world.violated(format!("{} records of {place:?} wait in memory", self.core.buffered(*place)));
         }
     }
 
