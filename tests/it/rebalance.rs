@@ -110,7 +110,8 @@ async fn a_member_without_partitions_stops_quickly() {
     for member in [first, second] {
         let asked = std::time::Instant::now();
         member.stop().await.unwrap();
-        assert!(asked.elapsed() < Duration::from_secs(5), "stopping took {:?}", asked.elapsed());
+        // Far from the session timeout, after which the broker would let it go.
+        assert!(asked.elapsed() < Duration::from_secs(15), "stopping took {:?}", asked.elapsed());
     }
     // Started and stopped at once.
     group.start(Scripted::default()).await.stop().await.unwrap();

@@ -75,3 +75,16 @@ fn the_core_asks_to_be_woken_after_an_interruption() {
     let actions = core.apply(Timestamp(110), Event::Tick);
     assert!(actions.iter().any(|it| matches!(it, Action::Run { .. })));
 }
+
+#[test]
+fn a_client_is_made_anew_only_when_it_hands_out_nothing() {
+    let renewed = |actions: &[Action<()>]| actions.iter().any(|it| matches!(it, Action::Reconnect { .. }));
+    let mut core = core();
+    core.apply(Timestamp(1), Event::Received(SOURCE, vec![record(0, None)]));
+    // Late news of the time before: what it had is at work now.
+    core.apply(Timestamp(2), Event::Backlog(vec![SOURCE]));
+    assert!(!renewed(&core.apply(Timestamp(100_000), Event::Tick)));
+    core.apply(Timestamp(100_001), Event::Backlog(vec![RETRY]));
+    assert!(!renewed(&core.apply(Timestamp(160_000), Event::Tick)));
+    assert!(renewed(&core.apply(Timestamp(160_001), Event::Tick)));
+}
