@@ -14,7 +14,7 @@ use crate::harness::eventually;
 pub struct GroupView {
     client: Arc<BaseConsumer>,
     /// Topic and partition to its first offset and its end.
-    marks: BTreeMap<(String, i32), (i64, i64)>,
+    marks: Ends,
 }
 
 impl Kafka {
@@ -78,7 +78,10 @@ impl Kafka {
     }
 }
 
-fn ends(client: &BaseConsumer, topics: Vec<String>) -> Result<BTreeMap<(String, i32), (i64, i64)>, KafkaError> {
+/// First and next offset of each partition.
+type Ends = BTreeMap<(String, i32), (i64, i64)>;
+
+fn ends(client: &BaseConsumer, topics: Vec<String>) -> Result<Ends, KafkaError> {
     let mut marks = BTreeMap::new();
     for topic in topics {
         let metadata = client.fetch_metadata(Some(&topic), TIMEOUT)?;
