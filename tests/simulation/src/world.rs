@@ -85,6 +85,8 @@ pub(crate) struct World {
     pub(crate) held_per_key_max: usize,
     /// Dead letters ahead of successes.
     pub(crate) dead_letters_ahead_max: Option<u32>,
+    /// Three in so many messages fail.
+    failing_in: usize,
     pub(crate) accounts: Rc<BTreeMap<Id, Account>>,
     /// Sequence number of the last effect of each key.
     pub(crate) order: BTreeMap<usize, usize>,
@@ -132,6 +134,7 @@ impl World {
             rule: Rule::ByKey(AfterDeadLetter::Continue),
             held_per_key_max: usize::MAX,
             dead_letters_ahead_max: None,
+            failing_in: shape.failing_in,
             accounts: Rc::default(),
             order: BTreeMap::new(),
             by_key: Rc::default(),
@@ -149,7 +152,11 @@ impl World {
         if random.one_in(4) {
             world.held_per_key_max = 2;
         }
-        world.dead_letters_ahead_max = random.one_in(4).then_some(2);
+        if random.one_in(4) {
+            // So many fail that the budget matters.
+            world.dead_letters_ahead_max = Some(1);
+            world.failing_in = 4;
+        }
         world
     }
 
@@ -257,7 +264,7 @@ impl Producer {
             let key = random.below(if few { world.shape.keys_hot } else { world.shape.keys });
             let sequence = self.sequences.entry(key).or_default();
             *sequence += 1;
-            let behaviour = match random.below(world.shape.failing_in) {
+            let behaviour = match random.below(world.failing_in) {
                 0 => Behaviour::Poison(manner(random)),
                 1 | 2 => Behaviour::FailsTimes(1 + random.below(5) as u32, manner(random)),
                 _ => Behaviour::Good,

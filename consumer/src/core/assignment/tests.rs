@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::super::event::{Findings, Outcome};
+use super::super::retry::{Decision, FailureKind};
 use super::*;
 
 const SOURCE: Partition = Partition { topic: 0, number: 0, retry: false };
@@ -8,6 +9,10 @@ const RETRY: Partition = Partition { topic: 1, number: 0, retry: true };
 const SECOND: Duration = Duration::from_secs(1);
 
 fn core() -> Core<()> {
+    with_dead_letters(None)
+}
+
+fn with_dead_letters(dead_letters_ahead_max: Option<u32>) -> Core<()> {
     let limits = Limits {
         lanes: 1,
         batch_max: 4,
@@ -19,7 +24,7 @@ fn core() -> Core<()> {
         order: Order::None,
         full_delay: SECOND,
         holds_interval: SECOND,
-        dead_letters_ahead_max: None,
+        dead_letters_ahead_max,
         dead_letter_refill: SECOND,
     };
     let policy = RetryPolicy::new(vec![SECOND], 3, 0.0, Duration::from_secs(600));
@@ -87,4 +92,28 @@ fn a_client_is_made_anew_only_when_it_hands_out_nothing() {
     core.apply(Timestamp(100_001), Event::Backlog(vec![RETRY]));
     assert!(!renewed(&core.apply(Timestamp(160_000), Event::Tick)));
     assert!(renewed(&core.apply(Timestamp(160_001), Event::Tick)));
+}
+
+#[test]
+fn without_budget_a_message_that_would_die_waits() {
+    let mut core = with_dead_letters(Some(1));
+    let fails = |core: &mut Core<()>, now: u64, actions: Vec<Action<()>>| {
+        let items = actions.into_iter().find_map(|it| match it {
+            Action::Run { items, .. } => Some(items),
+            _ => None,
+        });
+        let (items, findings) = (items.expect("it runs"), Findings::default());
+        let outcome = Outcome::Failed(FailureKind::Permanent);
+        core.apply(Timestamp(now), Event::Finished { lane: LaneId(0), outcome, items, findings })
+    };
+    let actions = core.apply(Timestamp(1), Event::Received(SOURCE, vec![record(0, None)]));
+    let actions = fails(&mut core, 2, actions);
+    assert!(actions.iter().any(|it| matches!(it, Action::Decide { decision: Decision::Dead(_), .. })));
+    let findings = Findings { dead: 1, ..Findings::default() };
+    let (lane, outcome) = (LaneId(0), Outcome::Decided);
+    core.apply(Timestamp(3), Event::Finished { lane, outcome, items: Vec::new(), findings });
+    let actions = core.apply(Timestamp(4), Event::Received(SOURCE, vec![record(1, None)]));
+    let actions = fails(&mut core, 5, actions);
+    assert!(!actions.iter().any(|it| matches!(it, Action::Decide { .. })));
+    assert!(core.is_budget_spent());
 }
