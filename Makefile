@@ -61,7 +61,7 @@ crash: ## kill worker, relay, PostgreSQL and broker at every point of a message'
 	$(CARGO) build -p sekali-tests --bin sekali-crash
 	target/debug/sekali-crash --rounds $(or $(ROUNDS),100) $(CRASH_ARGS)
 
-mutants: ## break the core in some thirty ways and see the tests notice (ten minutes)
+mutants: ## break the core in some ninety ways and see the tests notice (half an hour)
 	@scripts/setup.sh build
 	$(CARGO) run -q -p sekali-simulation --bin sekali-mutants
 

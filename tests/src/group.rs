@@ -139,11 +139,12 @@ impl Group {
     /// As [`Group::settled`], for much work.
     pub async fn settled_within(&self, limit: Duration) {
         eventually("everything is decided and committed", limit, async || {
-            let (waiting, held, outbox) = self.pending().await;
             let mut lag = BTreeMap::new();
             for topic in std::iter::once(&self.topic).chain(&self.retry_topics()) {
                 lag.insert(topic.clone(), self.kafka.lag(self.name(), topic).await);
             }
+            // In this order: what was read by then shows here until it is done.
+            let (waiting, held, outbox) = self.pending().await;
             if waiting + held + outbox == 0 && lag.values().all(|it| *it == 0) {
                 Ok(())
             } else {
