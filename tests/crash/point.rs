@@ -60,7 +60,8 @@ const BURY: (Direction, &str) = (ToServer, "INSERT INTO sekali.dead_letter");
 const PARK: (Direction, &str) = (ToServer, "INSERT INTO sekali.held_message");
 const TAKE_UP: (Direction, &str) = (ToServer, "AND ready ORDER BY since");
 const ADVANCE: (Direction, &str) = (ToServer, "SET published = window_end");
-const ADVANCED: (Direction, &str) = (ToClient, "UPDATE 1\0");
+/// The tag of its answer.
+const ADVANCED: (Direction, &str) = (ToClient, "SELECT 1\0");
 const PRODUCE: u16 = 0;
 const OFFSET_FETCH: u16 = 9;
 const OFFSET_COMMIT: u16 = 8;
