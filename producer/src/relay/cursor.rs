@@ -18,8 +18,6 @@ type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
 /// Memory of a page. The first record of a page is taken whatever its size.
 const PAGE_BYTES_MAX: i64 = 16 << 20;
-/// Rows that one statement deletes: bounded locks, bounded time.
-const DELETE_ROWS_MAX: i64 = 5000;
 
 /// Holds the lease's row until the end of the transaction, in its newest version: a statement of a former leader that
 /// was delayed finds another owner there, and no new leader begins while it runs.
@@ -141,31 +139,31 @@ pub(super) async fn advance(
     is_last: bool,
     refused: &[Refused],
 ) -> Result<bool, Error> {
-    const DELETE: &str = "DELETE FROM sekali.outbox WHERE id = ANY($1)";
     let to =
         if is_last { "published = window_end, window_end = NULL, window_position = 0" } else { "window_position = $3" };
-    let update = format!(
-        "UPDATE sekali.outbox_cursor SET {to}, moved_at = now() FROM leader \
-         WHERE window_end::text = $4 AND window_position <= $3"
+    let sql = format!(
+        "{IF_LEADING}, moved AS (UPDATE sekali.outbox_cursor SET {to}, moved_at = now() FROM leader \
+         WHERE window_end::text = $4 AND window_position <= $3 RETURNING 1), \
+         gone AS (DELETE FROM sekali.outbox USING moved WHERE id = ANY($5)) SELECT FROM moved"
     );
-    let (fence, position) = (lease.fence(), ids.last().copied().unwrap_or(window.position));
-    let mut params: Vec<(&(dyn ToSql + Sync), Type)> =
-        vec![(lease.owner(), Type::UUID), (&fence, Type::INT8), (&position, Type::INT8), (&window.end, Type::TEXT)];
+    let position = ids.last().copied().unwrap_or(window.position);
+    let params: Params<'_> = &[
+        (lease.owner(), Type::UUID),
+        (&lease.fence(), Type::INT8),
+        (&position, Type::INT8),
+        (&window.end, Type::TEXT),
+        (&ids, Type::INT8_ARRAY),
+    ];
     let not_moved = |error| failed("move its cursor", &error);
     let mut client = connect(pool).await?;
     if refused.is_empty() {
-        let sql = format!(
-            "{IF_LEADING}, moved AS ({update} RETURNING 1), \
-             gone AS (DELETE FROM sekali.outbox USING moved WHERE id = ANY($5)) SELECT FROM moved"
-        );
-        params.push((&ids, Type::INT8_ARRAY));
-        return Ok(client.query_typed(&sql, &params).await.map_err(not_moved)?.len() == 1);
+        return Ok(client.query_typed(&sql, params).await.map_err(not_moved)?.len() == 1);
     }
     let tx = client.transaction().await.map_err(not_moved)?;
-    let moved = tx.execute_typed(&format!("{IF_LEADING} {update}"), &params).await.map_err(not_moved)? == 1;
+    // Before their rows go. Whoever does not lead commits nothing of it.
+    bury(&*tx, refused).await.map_err(|error| failed("write a dead letter", &error))?;
+    let moved = tx.query_typed(&sql, params).await.map_err(not_moved)?.len() == 1;
     if moved {
-        bury(&*tx, refused).await.map_err(|error| failed("write a dead letter", &error))?;
-        tx.execute_typed(DELETE, &[(&ids, Type::INT8_ARRAY)]).await.map_err(not_moved)?;
         tx.commit().await.map_err(not_moved)?;
     }
     Ok(moved)
@@ -209,18 +207,6 @@ fn identity(id: i64, headers: &Headers) -> IdempotencyKey {
         debug_assert!(text.len() <= TEXT_BYTES_MAX);
         IdempotencyKey::new(text).expect("a short text that is not empty is a key")
     })
-}
-
-/// Deletes up to 5000 published rows; says whether there may be more. Needs no lease: what the cursor calls published
-/// stays so.
-pub(super) async fn delete_published(pool: &Pool) -> Result<bool, Error> {
-    const SQL: &str = "DELETE FROM sekali.outbox WHERE id = ANY (ARRAY( \
-         SELECT id FROM sekali.outbox WHERE pg_visible_in_snapshot(xid, (SELECT published FROM sekali.outbox_cursor)) \
-         ORDER BY id LIMIT $1))";
-    let params: Params<'_> = &[(&DELETE_ROWS_MAX, Type::INT8)];
-    let deleted = connect(pool).await?.execute_typed(SQL, params).await;
-    let deleted = deleted.map_err(|error| failed("delete published rows", &error))?;
-    Ok(deleted.cast_signed() == DELETE_ROWS_MAX)
 }
 
 /// Transaction numbers mean nothing in another cluster. After a restore by `pg_dump` the cursor could call rows

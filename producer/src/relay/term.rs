@@ -73,8 +73,6 @@ impl<'a> Term<'a> {
                  in it is published again"
             );
         }
-        // Rows go with the cursor; some may be left by a relay of an earlier version.
-        while cursor::delete_published(self.pool).await? {}
         self.is_adopted = true;
         Ok(())
     }
