@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::dead_letter::{self, DeadLetter};
 use super::hold::{self, Head};
+use super::inbox;
 use crate::core::hold::Rule;
 use crate::core::retry::Decision;
 use crate::incoming::Incoming;
@@ -29,12 +30,6 @@ const UPDATE_RETRYING: &str = "UPDATE sekali.inbox AS row SET state = asked.stat
      CROSS JOIN LATERAL (SELECT ctid FROM sekali.inbox AS it WHERE it.consumer_id = $1 AND it.key = asked.key \
      AND it.state = 2 AND it.attempt = asked.expected FOR UPDATE) AS found \
      WHERE row.ctid = found.ctid RETURNING row.key";
-
-/// The row was claimed in this very transaction, so that there is nothing to insert.
-const UPDATE_CLAIMED: &str = "INSERT INTO sekali.inbox AS row (consumer_id, key, state, attempt, fingerprint) \
-     SELECT $1, key, state, attempt, 0 FROM unnest($2::uuid[], $3::smallint[], $4::smallint[]) AS asked (key, state, attempt) \
-     ON CONFLICT (consumer_id, key) DO UPDATE \
-     SET state = excluded.state, attempt = excluded.attempt, decided_at = now() RETURNING row.key";
 
 /// The message was held, and nobody else has decided it.
 const UPDATE_HELD: &str = "UPDATE sekali.inbox AS row SET state = asked.state, attempt = asked.attempt, decided_at = now() \
@@ -175,14 +170,17 @@ async fn write_rows(client: &ClientWrapper, consumer_id: i16, failed: &[Failed<'
         ours.extend(rows.iter().map(|it| it.get::<_, Uuid>(0)));
     }
     let claimed = select(|it| matches!(it, Guard::Claimed));
+    if !claimed.is_empty() {
+        let (keys, states, attempts) = columns(&claimed);
+        inbox::decide_claimed(client, consumer_id, &keys, &states, &attempts).await?;
+        ours.extend(keys);
+    }
     let held = select(|it| matches!(it, Guard::Held));
-    for (chosen, sql) in [(claimed, UPDATE_CLAIMED), (held, UPDATE_HELD)] {
-        if !chosen.is_empty() {
-            let (keys, states, attempts) = columns(&chosen);
-            let statement = client.prepare_cached(sql).await?;
-            let rows = client.query(&statement, &[&consumer_id, &keys, &states, &attempts]).await?;
-            ours.extend(rows.iter().map(|it| it.get::<_, Uuid>(0)));
-        }
+    if !held.is_empty() {
+        let (keys, states, attempts) = columns(&held);
+        let statement = client.prepare_cached(UPDATE_HELD).await?;
+        let rows = client.query(&statement, &[&consumer_id, &keys, &states, &attempts]).await?;
+        ours.extend(rows.iter().map(|it| it.get::<_, Uuid>(0)));
     }
     Ok(ours)
 }

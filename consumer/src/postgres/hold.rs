@@ -7,11 +7,13 @@
 //! to join it.
 
 use deadpool_postgres::ClientWrapper;
+use sekali_schemas::inbox::State;
 use sekali_schemas::{Headers, Record, array_literal};
 use tokio_postgres::Error;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
+use super::inbox;
 use crate::incoming::Incoming;
 
 /// A key of a source topic: the topic's name and the record's key.
@@ -22,12 +24,8 @@ const LOCK: &str = "SELECT topic, resource_key FROM sekali.held_key WHERE consum
      (SELECT * FROM unnest($2::text[], $3::bytea[])) ORDER BY topic, resource_key FOR UPDATE";
 
 const COUNT: &str = "SELECT topic, resource_key, count(*) FROM sekali.held_message WHERE consumer_id = $1 \
-     AND topic = ANY($2) AND resource_key = ANY($3) AND (topic, resource_key) IN (SELECT * FROM unnest($2::text[], $3::bytea[])) GROUP BY topic, resource_key";
-
-/// Rows that this transaction has claimed, so that there is nothing to insert.
-const PARK_ROWS: &str = "INSERT INTO sekali.inbox AS row (consumer_id, key, state, attempt, fingerprint) \
-     SELECT $1, key, 3, 1, 0 FROM unnest($2::uuid[]) AS asked (key) \
-     ON CONFLICT (consumer_id, key) DO UPDATE SET state = 3, decided_at = now()";
+     AND topic = ANY($2) AND resource_key = ANY($3) AND (topic, resource_key) IN \
+     (SELECT * FROM unnest($2::text[], $3::bytea[])) GROUP BY topic, resource_key";
 
 const PARK: &str = "INSERT INTO sekali.held_message (consumer_id, topic, resource_key, key, key_text, \"partition\", \
      \"offset\", timestamp_ms, payload, header_names, header_values) \
@@ -42,10 +40,12 @@ const CREATE: &str = "INSERT INTO sekali.held_key (consumer_id, topic, resource_
      ORDER BY topic, resource_key ON CONFLICT DO NOTHING";
 
 const HEADS_DECIDED: &str = "WITH decided AS (SELECT topic, resource_key FROM sekali.held_key \
-     WHERE consumer_id = $1 AND topic = ANY($2) AND resource_key = ANY($3) AND (topic, resource_key, head) IN (SELECT * FROM unnest($2::text[], $3::bytea[], $4::uuid[])) \
+     WHERE consumer_id = $1 AND topic = ANY($2) AND resource_key = ANY($3) \
+     AND (topic, resource_key, head) IN (SELECT * FROM unnest($2::text[], $3::bytea[], $4::uuid[])) \
      ORDER BY topic, resource_key FOR UPDATE) \
      UPDATE sekali.held_key AS hold SET ready = true FROM decided WHERE hold.consumer_id = $1 \
-     AND hold.topic = ANY($2) AND hold.resource_key = ANY($3) AND hold.topic = decided.topic AND hold.resource_key = decided.resource_key \
+     AND hold.topic = ANY($2) AND hold.resource_key = ANY($3) \
+     AND hold.topic = decided.topic AND hold.resource_key = decided.resource_key \
      RETURNING hold.topic, hold.resource_key";
 
 /// A statement of its own, after the one that locked the holds: only then does it see everything that was parked.
@@ -72,10 +72,6 @@ const REMOVE: &str = "DELETE FROM sekali.held_message AS held \
      USING (SELECT DISTINCT topic, resource_key FROM unnest($2::text[], $3::bytea[]) AS done (topic, resource_key)) AS done \
      CROSS JOIN LATERAL (SELECT ctid FROM sekali.held_message AS it WHERE it.consumer_id = $1 AND it.topic = done.topic \
      AND it.resource_key = done.resource_key AND it.key = ANY($4) OFFSET 0) AS found WHERE held.ctid = found.ctid";
-
-const FINISH: &str = "UPDATE sekali.inbox AS row SET state = 1, decided_at = now() \
-     FROM unnest($2::uuid[]) AS asked (key) CROSS JOIN LATERAL (SELECT ctid FROM sekali.inbox AS it \
-     WHERE it.consumer_id = $1 AND it.key = asked.key AND it.state = 3 OFFSET 0) AS found WHERE row.ctid = found.ctid";
 
 const NEW_HEADS: &str = "UPDATE sekali.held_key AS hold SET head = asked.head, ready = false \
      FROM unnest($2::text[], $3::bytea[], $4::uuid[]) AS asked (topic, resource_key, head) \
@@ -114,8 +110,8 @@ pub(crate) async fn count(
 /// Parks messages that this transaction has claimed, in their order.
 pub(crate) async fn park(client: &ClientWrapper, consumer_id: i16, parked: &[&Incoming]) -> Result<(), Error> {
     let keys: Vec<Uuid> = parked.iter().map(|it| it.key()).collect();
-    let rows = client.prepare_cached(PARK_ROWS).await?;
-    client.execute(&rows, &[&consumer_id, &keys]).await?;
+    let (states, attempts) = (vec![State::Held as i16; keys.len()], vec![1; keys.len()]);
+    inbox::decide_claimed(client, consumer_id, &keys, &states, &attempts).await?;
     let topics: Vec<&str> = parked.iter().map(|it| &*it.record().topic).collect();
     let resource_keys: Vec<Option<&[u8]>> = parked.iter().map(|it| it.record().key.as_deref()).collect();
     // Text holds no NUL; whoever reads the message again finds its identity in its headers first.
@@ -247,8 +243,7 @@ pub(crate) async fn remove(
     processed: &[Uuid],
 ) -> Result<(), Error> {
     if !processed.is_empty() {
-        let statement = client.prepare_cached(FINISH).await?;
-        client.execute(&statement, &[&consumer_id, &processed]).await?;
+        inbox::finish(client, consumer_id, processed, State::Held).await?;
     }
     let (topics, resource_keys, keys) = head_columns(decided);
     let statement = client.prepare_cached(REMOVE).await?;

@@ -30,9 +30,15 @@ const LOCK: &str = "SELECT row.key, state, attempt, fingerprint, false AS mine F
      CROSS JOIN LATERAL (SELECT key, state, attempt, fingerprint FROM sekali.inbox AS it \
      WHERE it.consumer_id = $1 AND it.key = asked.key FOR UPDATE) AS row";
 
-const FINISH_RETRIES: &str = "UPDATE sekali.inbox AS row SET state = 1, decided_at = now() \
+const FINISH: &str = "UPDATE sekali.inbox AS row SET state = 1, decided_at = now() \
      FROM unnest($2::uuid[]) AS asked (key) CROSS JOIN LATERAL (SELECT ctid FROM sekali.inbox AS it \
-     WHERE it.consumer_id = $1 AND it.key = asked.key AND it.state = 2 OFFSET 0) AS found WHERE row.ctid = found.ctid";
+     WHERE it.consumer_id = $1 AND it.key = asked.key AND it.state = $3 OFFSET 0) AS found WHERE row.ctid = found.ctid";
+
+/// Rows that this transaction has claimed, so that there is nothing to insert: the index finds each.
+const DECIDE_CLAIMED: &str = "INSERT INTO sekali.inbox AS row (consumer_id, key, state, attempt, fingerprint) \
+     SELECT $1, key, state, attempt, 0 FROM unnest($2::uuid[], $3::smallint[], $4::smallint[]) AS asked (key, state, attempt) \
+     ON CONFLICT (consumer_id, key) DO UPDATE \
+     SET state = excluded.state, attempt = excluded.attempt, decided_at = now()";
 
 const STORE_RESULTS: &str = "UPDATE sekali.inbox AS row SET result = given.result \
      FROM unnest($2::uuid[], $3::jsonb[]) AS given (key, result) CROSS JOIN LATERAL (SELECT ctid FROM sekali.inbox AS it \
@@ -109,9 +115,33 @@ async fn begin_and_lock(client: &ClientWrapper, consumer_id: i16, requests: &[Re
         .collect();
     let runs = |(_, verdict): &(&Request, &Arrival)| **verdict == Arrival::Handle;
     let keys: Vec<Uuid> = requests.iter().zip(&arrivals).filter(runs).map(|(it, _)| it.key).collect();
-    let finish = client.prepare_cached(FINISH_RETRIES).await?;
-    client.execute(&finish, &[&consumer_id, &keys]).await?;
+    finish(client, consumer_id, &keys, State::Retrying).await?;
     Ok(arrivals)
+}
+
+/// Rows in this state, of messages that took effect now.
+pub(crate) async fn finish(
+    client: &ClientWrapper,
+    consumer_id: i16,
+    keys: &[Uuid],
+    before: State,
+) -> Result<(), Error> {
+    let statement = client.prepare_cached(FINISH).await?;
+    client.execute(&statement, &[&consumer_id, &keys, &(before as i16)]).await?;
+    Ok(())
+}
+
+/// Gives rows that this transaction has claimed another state and attempt.
+pub(crate) async fn decide_claimed(
+    client: &ClientWrapper,
+    consumer_id: i16,
+    keys: &[Uuid],
+    states: &[i16],
+    attempts: &[i16],
+) -> Result<(), Error> {
+    let statement = client.prepare_cached(DECIDE_CLAIMED).await?;
+    client.execute(&statement, &[&consumer_id, &keys, &states, &attempts]).await?;
+    Ok(())
 }
 
 /// Stores what handlers answered.
