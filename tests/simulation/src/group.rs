@@ -198,14 +198,8 @@ impl Group {
         let processes = self.members.len();
         for place in world.places() {
             if self.owners.get(&place).is_none_or(|it| *it == gone) && self.handing.is_none_or(|it| it.0 != place) {
-                let mut to = next_owner(random, processes);
-                while self.members[to].stopping {
-                    to = (to + 1) % processes;
-                    if to == gone {
-                        break;
-                    }
-                }
-                self.give(world, place, to);
+                let first = next_owner(random, processes);
+                self.give(world, place, self.running_from(first, gone));
             }
         }
     }
@@ -262,12 +256,7 @@ impl Group {
         retry: bool,
         positions: Vec<(Partition, Offset)>,
     ) {
-        let lost = world.strikes(random, Fault::LostCommit, 5);
-        for (place, offset) in positions {
-            if !lost && self.owners.get(&place) == Some(&index) {
-                world.commit(place, offset);
-            }
-        }
+        self.commit_last(random, world, index, positions);
         self.zombies.retain(|it| it.1 != index || it.0.retry != retry);
         if self.handing.is_some_and(|(place, from, _)| from == index && place.retry == retry) {
             self.handing = None;
@@ -279,11 +268,26 @@ impl Group {
             it.retry == retry && self.owners.get(it) == Some(&index) && !is_handed(it) && !fetching.contains_key(it)
         };
         for place in world.places().into_iter().filter(of_client).collect::<Vec<_>>() {
-            let members = self.members.len();
-            let first = random.below(members);
-            let running = (0..members).map(|it| (first + it) % members).find(|it| !self.members[*it].stopping);
-            self.give(world, place, running.unwrap_or(index));
+            let first = random.below(self.members.len());
+            self.give(world, place, self.running_from(first, index));
         }
+    }
+
+    /// The last commits of somebody who goes; they may get lost.
+    fn commit_last(&self, random: &mut Random, world: &mut World, member: usize, positions: Vec<(Partition, Offset)>) {
+        let lost = world.strikes(random, Fault::LostCommit, 5);
+        for (place, offset) in positions {
+            if !lost && self.owners.get(&place) == Some(&member) {
+                world.commit(place, offset);
+            }
+        }
+    }
+
+    /// The first member from this one on that is not about to leave.
+    fn running_from(&self, first: usize, otherwise: usize) -> usize {
+        let members = self.members.len();
+        let running = (0..members).map(|it| (first + it) % members).find(|it| !self.members[*it].stopping);
+        running.unwrap_or(otherwise)
     }
 
     /// Starts anew who has left.
@@ -295,12 +299,7 @@ impl Group {
     ) {
         for index in 0..self.members.len() {
             let Some(positions) = self.members[index].stopped.clone() else { continue };
-            let lost = world.strikes(random, Fault::LostCommit, 5);
-            for (place, offset) in positions {
-                if !lost && self.owners.get(&place) == Some(&index) {
-                    world.commit(place, offset);
-                }
-            }
+            self.commit_last(random, world, index, positions);
             self.crash(random, world, index, next_owner);
         }
     }

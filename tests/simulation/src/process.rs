@@ -25,11 +25,22 @@ enum Work {
     Decide(Item<Logged>, Decision),
 }
 
-#[derive(Debug, Clone, Copy)]
+/// What a piece of work has to do with held messages.
+#[derive(Debug, Clone, Copy, Hash)]
 enum HeldWork {
     Batch,
     /// On one that failed alone; its key.
     Decision(usize),
+}
+
+impl Work {
+    fn held(&self) -> Option<HeldWork> {
+        match self {
+            Work::RunHeld(..) => Some(HeldWork::Batch),
+            Work::Decide(item, _) if item.epoch == Epoch::HELD => Some(HeldWork::Decision(item.record.message.key)),
+            Work::Run(..) | Work::Decide(..) => None,
+        }
+    }
 }
 
 /// An answer to a read of the holds: as of then, not of now.
@@ -44,6 +55,7 @@ struct HoldsAnswer {
 #[derive(Clone, Hash)]
 struct Report {
     lane: LaneId,
+    held: Option<HeldWork>,
     outcome: Outcome,
     items: Vec<Item<Logged>>,
     findings: Findings,
@@ -93,8 +105,6 @@ pub(crate) struct Process {
     changes_at_start: [u64; LANES_MAX],
     /// Held messages were taken up and left, and not taken up again since.
     left_held: bool,
-    /// What each executor has to do with held messages, or had last.
-    has_held: [Option<HeldWork>; LANES_MAX],
     /// Partitions of each executor's batch.
     in_batch: [Vec<Partition>; LANES_MAX],
 }
@@ -150,7 +160,6 @@ impl Process {
             changes: 0,
             changes_at_start: [0; LANES_MAX],
             left_held: false,
-            has_held: [None; LANES_MAX],
             in_batch: [const { Vec::new() }; LANES_MAX],
         }
     }
@@ -198,9 +207,9 @@ impl Process {
             return false;
         }
         let (lane, work) = self.work.remove(random.below(self.work.len()));
-        let locked = match &work {
-            Work::RunHeld(max, _) => world.ready_keys(*max, &[]),
-            Work::Decide(item, _) if item.epoch == Epoch::HELD => vec![item.record.message.key],
+        let locked = match (&work, work.held()) {
+            (Work::RunHeld(max, _), _) => world.ready_keys(*max, &[]),
+            (_, Some(HeldWork::Decision(key))) => vec![key],
             _ => Vec::new(),
         };
         // Another executor may look for held messages while this one has them.
@@ -214,6 +223,7 @@ impl Process {
     }
 
     fn transact(&mut self, random: &mut Random, world: &mut World, lane: LaneId, work: Work, locked: &[usize]) {
+        let held = work.held();
         let (outcome, findings, items) = match work {
             Work::Run(items, how) => {
                 let (outcome, findings) = world.transact(random, &items, how);
@@ -230,7 +240,7 @@ impl Process {
         let (outcome, findings) =
             if unknown { (Outcome::Interrupted, Findings::default()) } else { (outcome, findings) };
         let items = if outcome == Outcome::Decided { Vec::new() } else { items };
-        self.reports.push_back(Report { lane, outcome, items, findings });
+        self.reports.push_back(Report { lane, held, outcome, items, findings });
     }
 
     /// A read of the holds is made, or its answer arrives.
@@ -263,14 +273,14 @@ impl Process {
     }
 
     pub(crate) fn report(&mut self, world: &mut World) -> bool {
-        let Some(Report { lane, outcome, items, findings }) = self.reports.pop_front() else { return false };
+        let Some(Report { lane, held, outcome, items, findings }) = self.reports.pop_front() else { return false };
         if outcome == Outcome::Interrupted && self.changes == self.changes_at_start[lane.0] {
             self.rests_until[lane.0] = world.now.after(self.shape.limits.interrupted_delay);
         }
         if outcome == Outcome::Decided {
             self.check_budget(world, &findings);
         }
-        self.left_held |= match self.has_held[lane.0] {
+        self.left_held |= match held {
             Some(HeldWork::Decision(key)) if outcome == Outcome::Decided => {
                 world.tables.holds.get(&key).is_some_and(|it| it.ready)
             }
@@ -427,12 +437,7 @@ impl Process {
 
     fn start(&mut self, world: &mut World, lane: LaneId, work: Work) {
         self.check_start(world, lane, &work);
-        self.has_held[lane.0] = match &work {
-            Work::RunHeld(..) => Some(HeldWork::Batch),
-            Work::Decide(item, _) if item.epoch == Epoch::HELD => Some(HeldWork::Decision(item.record.message.key)),
-            Work::Run(..) | Work::Decide(..) => None,
-        };
-        self.left_held &= self.has_held[lane.0].is_none();
+        self.left_held &= work.held().is_none();
         if let Work::RunHeld(..) = &work {
             self.changes_at_start[lane.0] = self.changes;
             self.in_batch[lane.0] = Vec::new();

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::super::event::{Findings, Outcome};
+use super::super::event::{Findings, Item, Outcome};
 use super::super::retry::{Decision, FailureKind};
 use super::*;
 
@@ -37,6 +37,19 @@ fn record(offset: Offset, due_at: Option<Timestamp>) -> Record<()> {
     Record { offset, attempt: 1, key: None, due_at, first_failed_at: None, produced_at: None, message: () }
 }
 
+/// What the executor was given.
+fn items(actions: Vec<Action<()>>) -> Vec<Item<()>> {
+    let run = |it| match it {
+        Action::Run { items, .. } => Some(items),
+        _ => None,
+    };
+    actions.into_iter().find_map(run).expect("something runs")
+}
+
+fn finished(outcome: Outcome, items: Vec<Item<()>>, findings: Findings) -> Event<()> {
+    Event::Finished { lane: LaneId(0), outcome, items, findings }
+}
+
 #[test]
 fn a_partition_is_paused_at_its_share_and_resumed_at_half_of_it() {
     let mut core = core();
@@ -45,13 +58,7 @@ fn a_partition_is_paused_at_its_share_and_resumed_at_half_of_it() {
     assert!(!actions.iter().any(|it| matches!(it, Action::Pause(..))));
     let actions = core.apply(Timestamp(2), Event::Received(SOURCE, vec![record(11, None)]));
     assert!(actions.iter().any(|it| matches!(it, Action::Pause(SOURCE, PauseReason::Full))));
-    let done = || Event::Finished {
-        lane: LaneId(0),
-        outcome: Outcome::Decided,
-        items: Vec::new(),
-        findings: Findings::default(),
-    };
-    let actions = core.apply(Timestamp(3), done());
+    let actions = core.apply(Timestamp(3), finished(Outcome::Decided, Vec::new(), Findings::default()));
     assert!(actions.iter().any(|it| matches!(it, Action::Resume(SOURCE))));
 }
 
@@ -69,13 +76,7 @@ fn the_core_asks_to_be_woken_when_a_record_is_due() {
 fn the_core_asks_to_be_woken_after_an_interruption() {
     let mut core = core();
     let actions = core.apply(Timestamp(1), Event::Received(SOURCE, vec![record(0, None)]));
-    let items = actions.into_iter().find_map(|it| match it {
-        Action::Run { items, .. } => Some(items),
-        _ => None,
-    });
-    let items = items.expect("it runs at once");
-    let findings = Findings::default();
-    core.apply(Timestamp(10), Event::Finished { lane: LaneId(0), outcome: Outcome::Interrupted, items, findings });
+    core.apply(Timestamp(10), finished(Outcome::Interrupted, items(actions), Findings::default()));
     assert_eq!(core.next_deadline(Timestamp(10)), Some(Timestamp(110)));
     let actions = core.apply(Timestamp(110), Event::Tick);
     assert!(actions.iter().any(|it| matches!(it, Action::Run { .. })));
@@ -97,23 +98,14 @@ fn a_client_is_made_anew_only_when_it_hands_out_nothing() {
 #[test]
 fn without_budget_a_message_that_would_die_waits() {
     let mut core = with_dead_letters(Some(1));
-    let fails = |core: &mut Core<()>, now: u64, actions: Vec<Action<()>>| {
-        let items = actions.into_iter().find_map(|it| match it {
-            Action::Run { items, .. } => Some(items),
-            _ => None,
-        });
-        let (items, findings) = (items.expect("it runs"), Findings::default());
-        let outcome = Outcome::Failed(FailureKind::Permanent);
-        core.apply(Timestamp(now), Event::Finished { lane: LaneId(0), outcome, items, findings })
-    };
+    let fails = |actions| finished(Outcome::Failed(FailureKind::Permanent), items(actions), Findings::default());
     let actions = core.apply(Timestamp(1), Event::Received(SOURCE, vec![record(0, None)]));
-    let actions = fails(&mut core, 2, actions);
+    let actions = core.apply(Timestamp(2), fails(actions));
     assert!(actions.iter().any(|it| matches!(it, Action::Decide { decision: Decision::Dead(_), .. })));
     let findings = Findings { dead: 1, ..Findings::default() };
-    let (lane, outcome) = (LaneId(0), Outcome::Decided);
-    core.apply(Timestamp(3), Event::Finished { lane, outcome, items: Vec::new(), findings });
+    core.apply(Timestamp(3), finished(Outcome::Decided, Vec::new(), findings));
     let actions = core.apply(Timestamp(4), Event::Received(SOURCE, vec![record(1, None)]));
-    let actions = fails(&mut core, 5, actions);
+    let actions = core.apply(Timestamp(5), fails(actions));
     assert!(!actions.iter().any(|it| matches!(it, Action::Decide { .. })));
     assert!(core.is_budget_spent());
 }
