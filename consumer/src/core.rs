@@ -6,6 +6,7 @@
 
 mod assignment;
 mod budget;
+mod effects;
 mod event;
 pub mod hold;
 mod known;
@@ -17,6 +18,6 @@ mod work;
 
 pub use assignment::Core;
 pub use event::{
-    Action, Care, Epoch, Event, Findings, Item, KeyId, LaneId, Limits, Offset, Order, Outcome, Partition, PauseReason,
-    Record, Timestamp,
+    Action, Care, Epoch, Event, Fence, Findings, Item, KeyId, LaneId, Leased, Limits, Offset, Order, Outcome, Partition,
+    PauseReason, Performed, Record, Recorded, Timestamp, Verdict,
 };

@@ -274,6 +274,7 @@ impl Driver {
                 }
                 Action::ReadHolds { read } => self.holds.read(read),
                 Action::Decide { lane, item, decision } => self.order(lane.0, Work::Decide(item, decision)),
+                Action::Perform(_) | Action::Record { .. } => {}
                 Action::Reconnect { retry, positions } => self.reconnect(retry, positions),
                 Action::Commit(positions) => self.each(positions, false, Command::Commit),
                 Action::Pause(partition, reason) => {

@@ -279,6 +279,7 @@ fn limits(config: &Config) -> Limits {
         full_delay: Duration::from_secs(1),
         stall_timeout: section.stall_timeout,
         holds_interval: Duration::from_secs(30),
+        effects_max: None,
         dead_letters_ahead_max: Some(config.retry.dead_letters_ahead_max).filter(|it| 0 < *it),
         dead_letter_refill: Duration::from_secs(10),
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use super::budget::Budget;
+use super::effects::Effects;
 use super::event::{
     Action, Epoch, Event, KeyId, LaneId, Limits, Offset, Order, Partition, PauseReason, Record, Timestamp,
 };
@@ -24,6 +25,8 @@ pub struct Core<M> {
     pub(super) lanes: Vec<Lane<M>>,
     pub(super) known: Known,
     pub(super) budget: Budget,
+    /// Where messages have effects outside the database.
+    pub(super) effects: Option<Effects<M>>,
     last_epoch: u64,
     /// Revoked partitions whose work in hand has not ended: what each client revoked at once.
     releasing: Vec<Vec<Partition>>,
@@ -39,7 +42,7 @@ pub struct Core<M> {
 impl<M: Hash> Hash for Core<M> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         (&self.owned, &self.lanes, &self.known, &self.budget, self.last_epoch, &self.releasing).hash(hasher);
-        (self.commit_at, self.recommit_at, self.stopping, self.stopped).hash(hasher);
+        (&self.effects, self.commit_at, self.recommit_at, self.stopping, self.stopped).hash(hasher);
         self.lanes.iter().for_each(|it| it.held_since().map(|since| since == self.known.signs()).hash(hasher));
     }
 }
@@ -49,10 +52,12 @@ impl<M> Core<M> {
     pub fn new(policy: RetryPolicy, limits: Limits, seed: u64) -> Core<M> {
         assert!(0 < limits.lanes && 0 < limits.batch_max, "limits are positive");
         assert!(limits.batch_max <= limits.buffered_max, "a batch fits the buffer");
+        assert!(limits.effects_max != Some(0), "limits are positive");
         let lanes = (0..limits.lanes).map(|_| Lane::new(&limits)).collect();
         Core {
             policy,
             budget: Budget::new(limits.dead_letters_ahead_max, limits.dead_letter_refill),
+            effects: limits.effects_max.map(|_| Effects::new()),
             limits,
             owned: BTreeMap::new(),
             lanes,
@@ -79,6 +84,13 @@ impl<M> Core<M> {
             Event::Reached(partition, offset) => self.reached(now, partition, offset),
             Event::Finished { lane, outcome, items, findings } => {
                 self.finished(now, lane, outcome, items, &findings, &mut actions);
+            }
+            Event::Claimed { lane, leased, later, findings } => {
+                self.claimed(lane, leased, later, &findings, &mut actions);
+            }
+            Event::Performed { leased, outcome } => self.performed(now, leased, outcome),
+            Event::Recorded { lane, outcome, unwritten, findings } => {
+                self.recorded(now, lane, outcome, unwritten, &findings);
             }
             Event::HoldsRead { read, held, ready } => self.holds_read(read, held, ready),
             Event::HoldsReady => self.known.sign(),
@@ -112,7 +124,8 @@ impl<M> Core<M> {
         let again = uncommitted.then_some(self.recommit_at.max(self.commit_at));
         let holds = self.known.read_again_at();
         let starved = self.owned.values().filter_map(|it| Some(it.starving()?.after(self.limits.stall_timeout)));
-        let all = starved.chain(waits).chain(due).chain(beat).chain(again).chain(holds).chain(self.stopping);
+        let effects = self.effects.iter().flat_map(Effects::deadlines);
+        let all = starved.chain(effects).chain(waits).chain(due).chain(beat).chain(again).chain(holds).chain(self.stopping);
         all.filter(|it| now < *it).min()
     }
 
@@ -129,6 +142,11 @@ impl<M> Core<M> {
     /// Messages buffered and in hand.
     pub fn in_flight(&self) -> usize {
         self.owned.values().map(|it| it.buffered() + it.in_hand).sum()
+    }
+
+    /// Effects in progress, also of messages whose partition is not owned any more.
+    pub fn performing(&self) -> usize {
+        self.effects.as_ref().map_or(0, Effects::performing)
     }
 
     /// Records of a partition that were received and are not in hand.
@@ -188,10 +206,13 @@ impl<M> Core<M> {
             }
         }
         self.drop_redo(|partition| partitions.contains(&partition));
+        self.drop_effects(|partition| partitions.contains(&partition));
         self.releasing.push(partitions);
     }
 
     fn lost(&mut self, partitions: &[Partition]) {
+        self.drop_redo(|partition| partitions.contains(&partition));
+        self.drop_effects(|partition| partitions.contains(&partition));
         for partition in partitions {
             self.owned.remove(partition);
         }
@@ -199,10 +220,6 @@ impl<M> Core<M> {
             releasing.retain(|it| !partitions.contains(it));
         }
         self.releasing.retain(|it| !it.is_empty());
-        let owned = &self.owned;
-        for lane in &mut self.lanes {
-            lane.retain_redo(|it| owned.get(&it.partition).is_some_and(|owned| owned.epoch == it.epoch));
-        }
     }
 
     fn received(&mut self, now: Timestamp, partition: Partition, records: Vec<Record<M>>) {
@@ -268,6 +285,7 @@ impl<M> Core<M> {
         }
         self.stopping = Some(now.after(drain));
         self.drop_redo(|_| true);
+        self.drop_effects(|_| true);
         self.owned.values_mut().for_each(Owned::drop_buffer);
     }
 
@@ -374,7 +392,8 @@ impl<M> Core<M> {
 
     fn stop(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {
         let Some(deadline) = self.stopping else { return };
-        let idle = self.lanes.iter().all(|it| it.stage != Stage::Busy);
+        let performing = self.effects.as_ref().is_some_and(|it| !it.is_idle());
+        let idle = !performing && self.lanes.iter().all(|it| it.stage != Stage::Busy);
         if !self.stopped && (idle || deadline <= now) {
             self.stopped = true;
             actions.push(Action::Stop(self.uncommitted()));

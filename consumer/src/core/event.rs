@@ -83,6 +83,48 @@ pub struct Item<M> {
     pub record: Record<M>,
 }
 
+/// Number of a lease: a later owner has a higher one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fence(pub i64);
+
+/// A message whose effect this process may perform, and nobody else as long as the lease lasts.
+#[derive(Debug, Clone, Hash)]
+pub struct Leased<M> {
+    /// The message.
+    pub item: Item<M>,
+    /// Of its lease.
+    pub fence: Fence,
+}
+
+/// What performing an effect came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Performed {
+    /// The effect is there.
+    Done,
+    /// It failed, or its outcome is not known: both are an attempt.
+    Failed(FailureKind),
+    /// No verdict: the lease was lost, or infrastructure trouble. Not an attempt.
+    Interrupted,
+}
+
+/// What is to be written about an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It is processed.
+    Done,
+    /// It failed, and goes there.
+    Decide(Decision),
+}
+
+/// An effect whose outcome is to be written, guarded by its fence.
+#[derive(Debug, Clone, Hash)]
+pub struct Recorded<M> {
+    /// The message and its lease.
+    pub leased: Leased<M>,
+    /// Its outcome.
+    pub verdict: Verdict,
+}
+
 /// What happened.
 #[derive(Debug)]
 pub enum Event<M> {
@@ -104,6 +146,35 @@ pub enum Event<M> {
         outcome: Outcome,
         /// The items, in the order they were given; empty when decided.
         items: Vec<Item<M>>,
+        /// What it learned on the way.
+        findings: Findings,
+    },
+    /// An executor committed its leases on messages; all others that it was given are decided.
+    Claimed {
+        /// Which executor.
+        lane: LaneId,
+        /// To be performed.
+        leased: Vec<Leased<M>>,
+        /// Leased by somebody else, or waiting for one that is: claim again then.
+        later: Vec<(Item<M>, Timestamp)>,
+        /// What it learned on the way.
+        findings: Findings,
+    },
+    /// An effect has ended.
+    Performed {
+        /// The message and its lease.
+        leased: Leased<M>,
+        /// How it went.
+        outcome: Performed,
+    },
+    /// An executor wrote outcomes of effects, or failed to.
+    Recorded {
+        /// Which executor.
+        lane: LaneId,
+        /// How it went.
+        outcome: Outcome,
+        /// What is not written: all of them, or those whose lease somebody else had taken over.
+        unwritten: Vec<Recorded<M>>,
         /// What it learned on the way.
         findings: Findings,
     },
@@ -169,7 +240,7 @@ pub enum Outcome {
 /// What the runtime must do.
 #[derive(Debug)]
 pub enum Action<M> {
-    /// Run the items in one transaction.
+    /// Run the items in one transaction; where messages have effects outside the database, take leases on them.
     Run {
         /// On which executor; it is idle.
         lane: LaneId,
@@ -205,6 +276,15 @@ pub enum Action<M> {
         item: Item<M>,
         /// Where it goes.
         decision: Decision,
+    },
+    /// Perform the effect of a message, beside everything else. The result is an [`Event::Performed`].
+    Perform(Leased<M>),
+    /// Write outcomes of effects in one transaction. The result is an [`Event::Recorded`].
+    Record {
+        /// On which executor; it is idle.
+        lane: LaneId,
+        /// In the order in which they ended.
+        records: Vec<Recorded<M>>,
     },
     /// Commit these positions to Kafka; the answer is a later [`Event::Committed`], or nothing.
     Commit(Vec<(Partition, Offset)>),
@@ -284,6 +364,8 @@ pub struct Limits {
     pub full_delay: Duration,
     /// Time between two looks at the holds while some key is held.
     pub holds_interval: Duration,
+    /// Effects that may be in progress at once; `None` where messages have no effects outside the database.
+    pub effects_max: Option<usize>,
     /// Dead letters that may come ahead of successes; `None` for no bound.
     pub dead_letters_ahead_max: Option<u32>,
     /// Time that makes room for one more.

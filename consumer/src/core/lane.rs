@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::event::{Care, Item, Offset, Partition, Timestamp};
+use super::event::{Care, Item, KeyId, Offset, Partition, Timestamp};
 use super::{Epoch, Limits};
 
 #[derive(Clone, Hash)]
@@ -25,6 +25,10 @@ pub(super) struct Lane<M> {
     held_limit: usize,
     /// The number of signs of ready holds when the lane took up held messages; `None` while it does not.
     held_since: Option<u64>,
+    /// What is with the executor to be leased, or whose outcome it writes.
+    places: Vec<Place>,
+    /// Most held messages that the executor may lease.
+    leases_wanted: usize,
     /// What is with the executor: per partition the offset after its last item, and how many.
     in_hand: Vec<InHand>,
     /// Whether what is with the executor is part of a batch that failed before.
@@ -94,6 +98,16 @@ fn care(rate: Option<Rate>, count: usize) -> Care {
     }
 }
 
+/// Where a message stands whose effect is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) partition: Partition,
+    pub(super) epoch: Epoch,
+    pub(super) offset: Offset,
+    /// The key that it keeps busy.
+    pub(super) key: Option<KeyId>,
+}
+
 #[derive(Debug, Clone, Copy, Hash)]
 pub(super) struct InHand {
     pub(super) partition: Partition,
@@ -115,6 +129,8 @@ impl<M> Lane<M> {
             held_failing: false,
             held_limit: limits.batch_max,
             held_since: None,
+            places: Vec::new(),
+            leases_wanted: 0,
             in_hand: Vec::new(),
             suspect: false,
             turn: 0,
@@ -144,10 +160,10 @@ impl<M> Lane<M> {
         self.turn
     }
 
-    /// The next items that must run again.
-    pub(super) fn take_redo(&mut self) -> Option<Vec<Item<M>>> {
+    /// The next items that must run again, at most so many.
+    pub(super) fn take_redo(&mut self, max: usize) -> Option<Vec<Item<M>>> {
         let chunk = self.redo.front_mut()?;
-        let count = chunk.items.len().min(self.probe_limit);
+        let count = chunk.items.len().min(self.probe_limit).min(max);
         let items: Vec<Item<M>> = chunk.items.drain(..count).collect();
         self.suspect = chunk.suspect;
         self.care = if chunk.tried { Care::None } else { care(self.rate, count) };
@@ -180,6 +196,51 @@ impl<M> Lane<M> {
             }
         }
         self.care
+    }
+
+    /// How many messages may be leased at once.
+    pub(super) fn leases_max(&self) -> usize {
+        self.batch_limit.min(self.probe_limit)
+    }
+
+    /// Notes what goes to the executor to be leased, or to have its outcome written. `new` says that it did not run
+    /// before.
+    pub(super) fn begin_places(&mut self, places: Vec<Place>, new: bool) {
+        assert!(self.stage != Stage::Busy, "an executor has one batch at a time");
+        assert!(!places.is_empty(), "a batch has messages");
+        if new {
+            self.suspect = false;
+        }
+        // Leases are taken without the handler: there is nothing to search under savepoints.
+        self.care = Care::None;
+        self.stage = Stage::Busy;
+        self.places = places;
+    }
+
+    /// What was with the executor.
+    pub(super) fn end_places(&mut self) -> Vec<Place> {
+        self.stage = Stage::Idle;
+        self.leases_wanted = 0;
+        std::mem::take(&mut self.places)
+    }
+
+    /// Notes that the executor may lease so many held messages.
+    pub(super) fn want_leases(&mut self, max: usize) {
+        self.leases_wanted = max;
+    }
+
+    /// Messages that are with the executor, or may be soon.
+    pub(super) fn places(&self) -> usize {
+        self.places.len() + self.leases_wanted
+    }
+
+    /// A transaction about effects is committed: the limits recover.
+    pub(super) fn went_well(&mut self, limits: &Limits) {
+        self.interruptions = 0;
+        self.probe_limit = self.probe_limit.saturating_mul(2).min(limits.batch_max);
+        if !self.suspect {
+            self.batch_limit = (self.batch_limit + 1 + self.batch_limit / 8).min(limits.batch_max);
+        }
     }
 
     /// Notes that the executor takes up held messages, at a time with so many signs; how many at most, and how they
@@ -287,14 +348,6 @@ impl<M> Lane<M> {
         }
         self.redo.retain(|it| !it.items.is_empty());
         taken
-    }
-
-    /// Takes back what waits to run again, where `keep` says no.
-    pub(super) fn retain_redo(&mut self, mut keep: impl FnMut(&Item<M>) -> bool) {
-        for chunk in &mut self.redo {
-            chunk.items.retain(&mut keep);
-        }
-        self.redo.retain(|it| !it.items.is_empty());
     }
 
     /// How long it has been failing to reach a verdict, in consecutive interruptions.

@@ -1,6 +1,6 @@
 //! One owned partition: what is buffered, and how far it is decided.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::event::{Epoch, Item, LaneId, Offset, Partition, PauseReason, Record, Timestamp};
 
@@ -23,6 +23,10 @@ pub(super) struct Owned<M> {
     /// The same, until something of the partition is decided.
     pub(super) held_full: bool,
     buffer: VecDeque<Record<M>>,
+    /// Undecided records that were taken for effects, which are decided in any order, and when they were produced.
+    open: BTreeMap<Offset, Option<Timestamp>>,
+    /// The offset after the last one taken for effects.
+    taken_to: Option<Offset>,
     last_received: Option<Offset>,
     /// Next offset to read: everything below is decided.
     position: Option<Offset>,
@@ -56,6 +60,8 @@ impl<M> Owned<M> {
             blocked_until: None,
             held_full: false,
             buffer: VecDeque::new(),
+            open: BTreeMap::new(),
+            taken_to: None,
             last_received: None,
             position: None,
             requested: None,
@@ -121,7 +127,36 @@ impl<M> Owned<M> {
 
     /// When the oldest undecided record that is known here was produced.
     pub(super) fn oldest_produced_at(&self) -> Option<Timestamp> {
-        self.buffer.front().and_then(|it| it.produced_at)
+        match self.open.first_key_value() {
+            Some((_, produced_at)) => *produced_at,
+            None => self.buffer.front().and_then(|it| it.produced_at),
+        }
+    }
+
+    /// Takes the next record for its effect, if it is due.
+    pub(super) fn take_open(&mut self, now: Timestamp, partition: Partition) -> Option<Item<M>> {
+        if self.ready_at().is_none_or(|it| now < it) {
+            return None;
+        }
+        let record = self.buffer.pop_front()?;
+        self.open.insert(record.offset, record.produced_at);
+        self.taken_to = Some(record.offset + 1);
+        self.in_hand += 1;
+        Some(Item { partition, epoch: self.epoch, maybe_held: false, record })
+    }
+
+    /// Notes that a record is decided which was taken for its effect: the position is the lowest undecided offset.
+    pub(super) fn settled(&mut self, offset: Offset) {
+        assert!(0 < self.in_hand && self.open.remove(&offset).is_some(), "decided what was not in hand");
+        self.in_hand -= 1;
+        let lowest = self.open.first_key_value().map(|it| *it.0).or(self.taken_to);
+        self.position = self.position.max(lowest);
+    }
+
+    /// Lets go of a record that was taken for its effect and is not decided: whoever reads it next runs it.
+    pub(super) fn let_go(&mut self) {
+        assert!(0 < self.in_hand, "let go of what was not in hand");
+        self.in_hand -= 1;
     }
 
     /// Moves due records from the front into `items`, which holds at most `max`.

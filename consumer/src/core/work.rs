@@ -4,7 +4,7 @@ use super::assignment::Core;
 use super::event::{Action, Epoch, Findings, Item, LaneId, Offset, Order, Outcome, Partition, Timestamp};
 use super::lane::Stage;
 use super::partition::{Holds, Owned};
-use super::retry::{Decision, FailureKind, failing_for};
+use super::retry::{Decision, FailureKind};
 
 impl<M> Core<M> {
     pub(super) fn finished(
@@ -35,13 +35,15 @@ impl<M> Core<M> {
             self.decide(now, id, item, kind, actions);
         } else if self.lanes[id.0].held_since().is_some() {
             self.finished_held(now, id, outcome, items.len());
+        } else if self.effects.is_some() {
+            self.unclaimed(now, id, outcome, items, findings);
         } else {
             self.finished_batch(now, id, outcome, items, findings);
         }
     }
 
     /// Takes in what a committed transaction showed.
-    fn learn(&mut self, id: LaneId, findings: &Findings) {
+    pub(super) fn learn(&mut self, id: LaneId, findings: &Findings) {
         self.budget.settle(findings);
         if findings.stale {
             self.known.doubt(self.limits.commit_interval);
@@ -101,6 +103,7 @@ impl<M> Core<M> {
     /// Messages that were held stay in the database until they are decided: nothing of them is kept here.
     fn finished_held(&mut self, now: Timestamp, id: LaneId, outcome: Outcome, failed: usize) {
         let lane = &mut self.lanes[id.0];
+        lane.end_places();
         match outcome {
             Outcome::Decided => lane.end_held(None, &self.limits),
             Outcome::Failed(_) => lane.end_held(Some(failed), &self.limits),
@@ -128,13 +131,13 @@ impl<M> Core<M> {
     }
 
     fn decide(&mut self, now: Timestamp, id: LaneId, item: Item<M>, kind: FailureKind, actions: &mut Vec<Action<M>>) {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let failing_for = failing_for(now, item.record.first_failed_at);
-        let decision = self.policy.decide(item.record.attempt, kind, failing_for, self.random);
+        let decision = self.decision(now, &item, kind);
         if matches!(decision, Decision::Dead(_)) && self.budget.available() == 0 {
             self.budget.refuse();
             if item.epoch == Epoch::HELD {
                 self.finished_held(now, id, Outcome::Interrupted, 1);
+            } else if self.effects.is_some() {
+                self.unclaimed(now, id, Outcome::Interrupted, vec![item], &Findings::default());
             } else {
                 self.finished_batch(now, id, Outcome::Interrupted, vec![item], &Findings::default());
             }
@@ -145,15 +148,20 @@ impl<M> Core<M> {
 
     /// Forgets items that wait to run again; whoever reads them next runs them.
     pub(super) fn drop_redo(&mut self, drop: impl Fn(Partition) -> bool) {
-        let owned = &mut self.owned;
-        for item in self.lanes.iter_mut().flat_map(|it| it.take_redo_of(&drop)) {
-            if let Some(it) = owned.get_mut(&item.partition).filter(|it| it.epoch == item.epoch) {
+        let items: Vec<Item<M>> = self.lanes.iter_mut().flat_map(|it| it.take_redo_of(&drop)).collect();
+        for item in items {
+            if let Some(it) = self.owned.get_mut(&item.partition).filter(|it| it.epoch == item.epoch) {
                 it.in_hand -= 1;
             }
+            self.free_key(&item);
         }
     }
 
     pub(super) fn start(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {
+        if self.effects.is_some() {
+            self.start_effects(now, actions);
+            return;
+        }
         if self.stopping.is_some() {
             return;
         }
@@ -161,7 +169,7 @@ impl<M> Core<M> {
             if !self.lanes[id.0].ready(now) {
                 continue;
             }
-            if let Some(items) = self.lanes[id.0].take_redo() {
+            if let Some(items) = self.lanes[id.0].take_redo(usize::MAX) {
                 self.run(id, items, false, actions);
                 continue;
             }

@@ -3,13 +3,16 @@
 
 mod decision;
 mod held;
+mod leases;
+
+pub(crate) use leases::Claims;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sekali_consumer::core::hold::{self, Answered, Standing};
 use sekali_consumer::core::retry::{Decision, FailureKind, failing_for};
 use sekali_consumer::core::verdict::{Arrival, Asking, Row, arrival};
-use sekali_consumer::core::{Findings, Item, KeyId, Offset, Outcome, Partition};
+use sekali_consumer::core::{Fence, Findings, Item, KeyId, Offset, Outcome, Partition, Timestamp};
 use sekali_schemas::inbox::State;
 
 use super::choice::{Fault, Random};
@@ -29,6 +32,13 @@ pub(crate) struct Hold {
     pub(crate) ready: bool,
 }
 
+/// Who may perform an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Lease {
+    pub(crate) fence: Fence,
+    pub(crate) until: Timestamp,
+}
+
 /// The tables.
 #[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct Tables {
@@ -36,6 +46,10 @@ pub(crate) struct Tables {
     pub(crate) holds: BTreeMap<usize, Hold>,
     /// By key, in the order of parking.
     pub(crate) held: BTreeMap<usize, Vec<Logged>>,
+    /// Effects in progress.
+    pub(crate) leases: BTreeMap<Id, Lease>,
+    /// The last fence.
+    pub(crate) fence: i64,
     /// Retry tier or dead-letter topic, and the record.
     pub(crate) outbox: Vec<(Option<usize>, Logged)>,
 }

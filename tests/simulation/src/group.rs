@@ -74,6 +74,7 @@ impl Group {
         }
         let index = random.below(self.members.len());
         let done = match random.below(8) {
+            0..3 if self.members[index].performs() && random.one_in(2) => self.member(index).perform(random, world),
             0 | 1 => self.member(index).fetch(random, world),
             2 => self.member(index).execute(random, world),
             3 => self.member(index).report(world),
@@ -85,6 +86,7 @@ impl Group {
                     0 => self.member(index).look_for_ready(world),
                     1 | 2 => self.member(index).look_out(world),
                     3..6 => self.member(index).tell_positions(world),
+                    6..9 => self.members[index].beat(world),
                     _ => {}
                 }
                 false
@@ -114,7 +116,8 @@ impl Group {
         match random.below(7) {
             0 | 1 if self.may_hand_over(place, to) => self.hand_over(world, place, to),
             2 if self.may_take(place, to) => self.take(world, place, to),
-            3 => self.notice(world),
+            // All at once: nobody is a zombie for as long as the inbox remembers.
+            3 => (0..self.zombies.len()).for_each(|_| self.notice(world)),
             4 | 5 if 1 < world.shape.lives && !random.one_in(world.shape.lives) => {}
             4 => self.crash(random, world, from, &anybody),
             5 if self.may_leave(from) => self.member(from).shut_down(world),
@@ -152,9 +155,10 @@ impl Group {
         !self.zombies.is_empty()
     }
 
-    /// A member notices that a partition is no longer its own.
+    /// A member notices that a partition is no longer its own: who has believed it longest.
     pub(crate) fn notice(&mut self, world: &mut World) {
-        if let Some((place, member)) = self.zombies.pop() {
+        if !self.zombies.is_empty() {
+            let (place, member) = self.zombies.remove(0);
             self.member(member).lose(world, place);
         }
     }

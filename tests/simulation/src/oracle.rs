@@ -32,8 +32,9 @@ impl World {
             return;
         };
         self.stats.dead += 1;
-        let attempts_max = self.shape.attempts_max;
+        let (attempts_max, now) = (self.shape.attempts_max, self.now);
         let account = self.account(logged.id);
+        account.decided_at = now;
         account.dead_letters += 1;
         account.dead_record = Some(*logged);
         let expected = match account.behaviour {
@@ -47,23 +48,33 @@ impl World {
         }
     }
 
-    /// A message took effect; nothing of its key that comes before may still be waiting for its turn.
+    /// A message took effect.
     pub(crate) fn apply(&mut self, logged: &Logged) {
+        let now = self.now;
         let account = self.account(logged.id);
+        account.decided_at = now;
         account.applied.push(logged.attempt);
         let (effects, replayed) = (account.applied.len(), 0 < account.replays);
         if 1 < effects {
             self.violated(format!("message {} took effect again", logged.id));
         }
         let moved_on = self.rule == Rule::ByKey(AfterDeadLetter::Continue) && replayed;
-        if moved_on || (self.rule == Rule::Never && logged.attempt != 1) {
+        if moved_on || (self.rule == Rule::Never && (logged.attempt != 1 || self.effects_max.is_some())) {
             return;
         }
+        self.check_turn(logged);
         let last = self.order.insert(logged.key, logged.sequence);
         if last.is_some_and(|it| logged.sequence <= it) {
             self.violated(format!("key {}: effect {} came after {last:?}", logged.key, logged.sequence));
         }
+    }
+
+    /// Nothing of its key that comes before may still be waiting for its turn.
+    pub(crate) fn check_turn(&mut self, logged: &Logged) {
         let Rule::ByKey(after) = self.rule else { return };
+        if after == AfterDeadLetter::Continue && 0 < self.accounts[&logged.id].replays {
+            return;
+        }
         let earlier = self.by_key[&logged.key].iter().take_while(|it| **it != logged.id);
         let waiting = earlier.copied().find(|it| !self.lets_pass(*it, after));
         if let Some(id) = waiting {
@@ -91,6 +102,7 @@ impl World {
             let decided = match self.tables.inbox.get(&logged.id) {
                 None => false,
                 Some(row) if place.retry => !(row.state == State::Retrying && row.attempt == logged.attempt),
+                Some(row) if row.state == State::Leased => false,
                 Some(_) => true,
             };
             if !decided {
@@ -119,7 +131,10 @@ impl World {
 
     pub(crate) fn discarded(&mut self, id: Id) {
         self.stats.discarded += 1;
-        self.account(id).closed = true;
+        let now = self.now;
+        let account = self.account(id);
+        account.decided_at = now;
+        account.closed = true;
     }
 
     /// Nothing waits for an operator any more: no key is held.
@@ -157,6 +172,9 @@ impl World {
 
     /// The promises, once nothing is left to do.
     pub(crate) fn check_end(&self) -> Result<(), String> {
+        if let Some((id, lease)) = self.tables.leases.first_key_value() {
+            return Err(format!("message {id} has {lease:?} for ever"));
+        }
         if let Some((key, held)) = self.tables.held.first_key_value() {
             return Err(format!("{} messages of key {key} wait behind nothing", held.len()));
         }
@@ -172,6 +190,9 @@ impl World {
         let deaths = replays + u32::from(!processed);
         if applied.len() != usize::from(processed) {
             return Err(format!("{what} took effect on attempts {applied:?}"));
+        }
+        if self.effects_max.is_some() && processed && !account.performed.contains(&applied[0]) {
+            return Err(format!("{what} was not performed on attempt {applied:?}"));
         }
         let closed = if account.closed { State::Discarded } else { State::Dead };
         if !processed && state != Some(closed) {

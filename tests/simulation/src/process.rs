@@ -2,6 +2,7 @@
 
 mod checks;
 mod client;
+mod effects;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -9,20 +10,23 @@ use std::hash::{Hash, Hasher};
 use sekali_consumer::core::hold::Rule;
 use sekali_consumer::core::retry::Decision;
 use sekali_consumer::core::{
-    Action, Care, Core, Epoch, Event, Findings, Item, KeyId, LaneId, Limits, Offset, Order, Outcome, Partition,
-    Timestamp,
+    Action, Care, Core, Epoch, Event, Fence, Findings, Item, KeyId, LaneId, Leased, Limits, Offset, Order, Outcome,
+    Partition, Recorded, Timestamp,
 };
 
 use super::choice::{Fault, Random};
 use super::database::{How, key_id};
 use super::shape::{LANES_MAX, Shape};
-use super::world::{Logged, World};
+use super::world::{Id, Logged, World};
+use effects::News;
 
 #[derive(Clone, Hash)]
 enum Work {
     Run(Vec<Item<Logged>>, How),
     RunHeld(usize, How),
     Decide(Item<Logged>, Decision),
+    /// Outcomes of effects.
+    Record(Vec<Recorded<Logged>>),
 }
 
 /// What a piece of work has to do with held messages.
@@ -38,7 +42,7 @@ impl Work {
         match self {
             Work::RunHeld(..) => Some(HeldWork::Batch),
             Work::Decide(item, _) if item.epoch == Epoch::HELD => Some(HeldWork::Decision(item.record.message.key)),
-            Work::Run(..) | Work::Decide(..) => None,
+            Work::Run(..) | Work::Decide(..) | Work::Record(_) => None,
         }
     }
 }
@@ -76,6 +80,12 @@ pub(crate) struct Process {
     pub(crate) reconnected: Vec<(bool, Vec<(Partition, Offset)>)>,
     work: Vec<(LaneId, Work)>,
     reports: VecDeque<Report>,
+    /// Reports of transactions about effects.
+    news: VecDeque<News>,
+    /// Effects in progress.
+    performing: Vec<Leased<Logged>>,
+    /// Leases of this process, until it has written what came of them.
+    leases: BTreeMap<Fence, Id>,
     /// Reads of the holds that were asked for, and answers on their way.
     reads: VecDeque<u64>,
     answers: VecDeque<HoldsAnswer>,
@@ -114,6 +124,7 @@ impl Hash for Process {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         (&self.core, &self.fetching, &self.paused).hash(hasher);
         (&self.work, &self.reports, &self.reads, &self.answers).hash(hasher);
+        (&self.news, &self.performing, &self.leases).hash(hasher);
         for (place, offset, generation) in self.commits.iter().flatten() {
             (place, offset, self.generations.get(place) == Some(generation)).hash(hasher);
         }
@@ -130,6 +141,7 @@ impl Process {
     pub(crate) fn new(world: &World, seed: u64) -> Process {
         let limits = Limits {
             order: if world.rule == Rule::Never { Order::None } else { Order::Key },
+            effects_max: world.effects_max,
             dead_letters_ahead_max: world.dead_letters_ahead_max,
             ..world.shape.limits.clone()
         };
@@ -143,6 +155,9 @@ impl Process {
             reconnected: Vec::new(),
             work: Vec::new(),
             reports: VecDeque::new(),
+            news: VecDeque::new(),
+            performing: Vec::new(),
+            leases: BTreeMap::new(),
             reads: VecDeque::new(),
             answers: VecDeque::new(),
             ordered: world.rule != Rule::Never,
@@ -207,6 +222,10 @@ impl Process {
             return false;
         }
         let (lane, work) = self.work.remove(random.below(self.work.len()));
+        if world.effects_max.is_some() && !matches!(work, Work::Decide(..)) {
+            self.transact_effects(random, world, lane, work);
+            return true;
+        }
         let locked = match (&work, work.held()) {
             (Work::RunHeld(max, _), _) => world.ready_keys(*max, &[]),
             (_, Some(HeldWork::Decision(key))) => vec![key],
@@ -234,6 +253,7 @@ impl Process {
                 let (outcome, findings) = world.decide(random, &item, decision);
                 (outcome, findings, vec![item])
             }
+            Work::Record(_) => return,
         };
         // The connection may break after the commit and before its answer.
         let unknown = outcome == Outcome::Decided && world.strikes(random, Fault::LostAnswer, 12);
@@ -273,6 +293,10 @@ impl Process {
     }
 
     pub(crate) fn report(&mut self, world: &mut World) -> bool {
+        if let Some(news) = self.news.pop_front() {
+            self.tell(world, news);
+            return true;
+        }
         let Some(Report { lane, held, outcome, items, findings }) = self.reports.pop_front() else { return false };
         if outcome == Outcome::Interrupted && self.changes == self.changes_at_start[lane.0] {
             self.rests_until[lane.0] = world.now.after(self.shape.limits.interrupted_delay);
@@ -338,7 +362,7 @@ impl Process {
     }
 
     pub(crate) fn has_reports(&self) -> bool {
-        !self.reports.is_empty()
+        !self.reports.is_empty() || !self.news.is_empty()
     }
 
     pub(crate) fn has_commits(&self) -> bool {
@@ -355,13 +379,16 @@ impl Process {
 
     /// Nothing buffered, in hand or on its way.
     pub(crate) fn idle(&self) -> bool {
-        self.core.in_flight() == 0 && self.work.is_empty() && self.reports.is_empty() && self.commits.is_empty()
+        let performs = 0 < self.core.performing() || !self.news.is_empty();
+        let works = performs || !self.work.is_empty() || !self.reports.is_empty();
+        self.core.in_flight() == 0 && !works && self.commits.is_empty()
     }
 
     pub(crate) fn describe(&self) -> String {
         format!(
-            "in flight {}, work {}, reports {}, commits {}, paused {:?}, fetching {:?}, stopping {}, releasing {}",
+            "in flight {}, performing {}, work {}, reports {}, commits {}, paused {:?}, fetching {:?}, stopping {}, releasing {}",
             self.core.in_flight(),
+            self.performing.len(),
             self.work.len(),
             self.reports.len(),
             self.commits.len(),
@@ -393,6 +420,8 @@ impl Process {
                     self.reads.push_back(read);
                 }
                 Action::Decide { lane, item, decision } => self.start(world, lane, Work::Decide(item, decision)),
+                Action::Perform(leased) => self.begin_effect(world, leased),
+                Action::Record { lane, records } => self.start(world, lane, Work::Record(records)),
                 Action::Commit(positions) => {
                     if self.shape.one_commit_on_its_way {
                         self.commits.clear();
@@ -418,7 +447,7 @@ impl Process {
                     self.releasing = false;
                 }
                 Action::Stop(positions) => {
-                    let in_hand = !self.work.is_empty() || !self.reports.is_empty();
+                    let in_hand = !self.work.is_empty() || self.has_reports() || !self.performing.is_empty();
                     if in_hand && world.now < self.drain_until {
                         world.violated("stopped while work was in hand".to_owned());
                     }
@@ -432,12 +461,17 @@ impl Process {
     }
 
     fn is_busy(&self, lane: LaneId) -> bool {
-        self.work.iter().any(|it| it.0 == lane) || self.reports.iter().any(|it| it.lane == lane)
+        let reports = self.reports.iter().map(|it| it.lane).chain(self.news.iter().map(News::lane));
+        self.work.iter().map(|it| it.0).chain(reports).any(|it| it == lane)
     }
 
     fn start(&mut self, world: &mut World, lane: LaneId, work: Work) {
         self.check_start(world, lane, &work);
         self.left_held &= work.held().is_none();
+        if let Work::Record(_) = &work {
+            self.changes_at_start[lane.0] = self.changes;
+            self.in_batch[lane.0] = Vec::new();
+        }
         if let Work::RunHeld(..) = &work {
             self.changes_at_start[lane.0] = self.changes;
             self.in_batch[lane.0] = Vec::new();

@@ -30,7 +30,9 @@ pub(crate) struct Shape {
     pub(crate) drain: Duration,
     /// A commit takes the place of one that is still on its way. Where time stands still each step makes a commit.
     pub(crate) one_commit_on_its_way: bool,
-    /// `order` and `dead_letters_ahead_max` are the world's own.
+    /// How long a lease lasts.
+    pub(crate) lease_ttl: Duration,
+    /// `order`, `effects_max` and `dead_letters_ahead_max` are the world's own.
     pub(crate) limits: Limits,
 }
 
@@ -52,6 +54,7 @@ pub(crate) static SEEDED: Shape = Shape {
     fetch_max: 6,
     idle_max: Duration::from_millis(40),
     drain: Duration::from_millis(500),
+    lease_ttl: Duration::from_millis(150),
     one_commit_on_its_way: false,
     limits: Limits {
         lanes: LANES_MAX,
@@ -64,6 +67,7 @@ pub(crate) static SEEDED: Shape = Shape {
         order: Order::Key,
         full_delay: Duration::from_millis(30),
         holds_interval: Duration::from_millis(400),
+        effects_max: None,
         dead_letters_ahead_max: None,
         dead_letter_refill: Duration::from_millis(200),
     },
@@ -84,6 +88,7 @@ pub(crate) static LASTING: Shape = Shape {
     fetch_max: 6,
     idle_max: Duration::from_millis(100),
     drain: Duration::from_secs(5),
+    lease_ttl: Duration::from_secs(30),
     one_commit_on_its_way: false,
     limits: Limits {
         lanes: LANES_MAX,
@@ -96,6 +101,7 @@ pub(crate) static LASTING: Shape = Shape {
         order: Order::Key,
         full_delay: Duration::from_secs(1),
         holds_interval: Duration::from_secs(10),
+        effects_max: None,
         dead_letters_ahead_max: None,
         dead_letter_refill: Duration::from_secs(1),
     },
@@ -123,6 +129,7 @@ const fn still(lanes: usize, partitions: usize) -> Shape {
         fetch_max: 3,
         idle_max: Duration::ZERO,
         drain: Duration::MAX,
+        lease_ttl: Duration::ZERO,
         one_commit_on_its_way: true,
         limits: Limits {
             lanes,
@@ -135,6 +142,7 @@ const fn still(lanes: usize, partitions: usize) -> Shape {
             order: Order::Key,
             full_delay: Duration::ZERO,
             holds_interval: Duration::MAX,
+            effects_max: None,
             dead_letters_ahead_max: None,
             dead_letter_refill: Duration::MAX,
         },

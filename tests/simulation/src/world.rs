@@ -56,8 +56,14 @@ pub(crate) struct Account {
     pub(crate) key: usize,
     pub(crate) behaviour: Behaviour,
     pub(crate) produced_at: Timestamp,
+    /// When something was written about it last.
+    pub(crate) decided_at: Timestamp,
     /// Attempts on which it took effect.
     pub(crate) applied: Vec<u32>,
+    /// Attempts on which its effect outside the database was performed.
+    pub(crate) performed: Vec<u32>,
+    /// Leases that ended without a word of what came of them.
+    pub(crate) unknown: usize,
     pub(crate) dead_letters: u32,
     /// The record that died last.
     pub(crate) dead_record: Option<Logged>,
@@ -83,6 +89,8 @@ pub(crate) struct World {
     pub(crate) rule: Rule,
     /// Most messages that wait behind a key.
     pub(crate) held_per_key_max: usize,
+    /// Effects in progress, where messages have effects outside the database.
+    pub(crate) effects_max: Option<usize>,
     /// Dead letters ahead of successes.
     pub(crate) dead_letters_ahead_max: Option<u32>,
     /// Three in so many messages fail.
@@ -133,6 +141,7 @@ impl World {
             tables: Tables::default(),
             rule: Rule::ByKey(AfterDeadLetter::Continue),
             held_per_key_max: usize::MAX,
+            effects_max: None,
             dead_letters_ahead_max: None,
             failing_in: shape.failing_in,
             accounts: Rc::default(),
@@ -149,6 +158,9 @@ impl World {
             1 | 2 => Rule::ByKey(AfterDeadLetter::Hold),
             _ => Rule::ByKey(AfterDeadLetter::Continue),
         };
+        if random.one_in(3) {
+            world.effects_max = Some(1 + random.below(4));
+        }
         if random.one_in(4) {
             world.held_per_key_max = 2;
         }
@@ -185,7 +197,10 @@ impl World {
             key,
             behaviour,
             produced_at: self.now,
+            decided_at: self.now,
             applied: Vec::new(),
+            performed: Vec::new(),
+            unknown: 0,
             dead_letters: 0,
             dead_record: None,
             published: 0,

@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    fn held_item(&self, logged: &Logged) -> Item<Logged> {
+    pub(super) fn held_item(&self, logged: &Logged) -> Item<Logged> {
         let record = Record {
             offset: 0,
             attempt: 1,

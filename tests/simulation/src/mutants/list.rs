@@ -36,13 +36,17 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "if true {\n            owned.receive(",
     ),
     mutant("assignment.rs", "owned.leaving = true;", ""),
-    mutant("assignment.rs", "self.drop_redo(|partition| partitions.contains(&partition));", ""),
     mutant(
         "assignment.rs",
-        "lane.retain_redo(|it| owned.get(&it.partition).is_some_and(|owned| owned.epoch == it.epoch));",
-        "lane.retain_redo(|_| { let _ = owned; true });",
+        "self.drop_redo(|partition| partitions.contains(&partition));\n        self.drop_effects(|partition| partitions.contains(&partition));\n        self.releasing",
+        "self.drop_effects(|partition| partitions.contains(&partition));\n        self.releasing",
     ),
-    mutant("assignment.rs", "let idle = self.lanes.iter().all(|it| it.stage != Stage::Busy);", "let idle = true;"),
+    mutant(
+        "assignment.rs",
+        "fn lost(&mut self, partitions: &[Partition]) {\n        self.drop_redo(|partition| partitions.contains(&partition));",
+        "fn lost(&mut self, partitions: &[Partition]) {",
+    ),
+    mutant("assignment.rs", "let idle = !performing && self.lanes.iter().all(|it| it.stage != Stage::Busy);", "let idle = !performing;"),
     mutant("assignment.rs", ".map(|it| (partition, it)));", ".map(|it| (partition, it + 1)));"),
     // Pauses.
     mutant("assignment.rs", "(Some(_), None) => actions.push(Action::Resume(partition)),", "(Some(_), None) => {}"),

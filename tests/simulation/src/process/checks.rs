@@ -59,7 +59,8 @@ impl Process {
     pub(super) fn check_memory(&self, world: &mut World) {
         // A fetch may overshoot the share of each partition by what one fetch holds.
         let Limits { lanes, batch_max, buffered_max, .. } = self.shape.limits;
-        let bound = buffered_max * 2 + lanes * batch_max * 2 + self.fetching.len() * self.shape.fetch_max;
+        let in_hand = if world.effects_max.is_some() { buffered_max } else { lanes * batch_max * 2 };
+        let bound = in_hand + (2 + self.fetching.len()) * (buffered_max + self.shape.fetch_max);
         if bound < self.core.in_flight() {
             world.violated(format!("{} messages in memory", self.core.in_flight()));
         }
@@ -74,7 +75,7 @@ impl Process {
         if self.is_busy(lane) {
             world.violated(format!("executor {} was given a second batch", lane.0));
         }
-        if !matches!(work, Work::Decide(..)) {
+        if !matches!(work, Work::Decide(..) | Work::Record(_)) {
             if self.stopping {
                 world.violated("took something new while draining".to_owned());
             }

@@ -1,0 +1,456 @@
+//! Messages whose effect happens outside the database: leased, performed, and recorded in whatever order they end.
+//!
+//! Many are on their way at once, one of each key; what comes behind it waits in memory. The position is the lowest
+//! undecided offset.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::assignment::Core;
+use super::event::{
+    Action, Epoch, Fence, Findings, Item, KeyId, LaneId, Leased, Order, Outcome, Partition, Performed, Recorded,
+    Timestamp, Verdict,
+};
+use super::lane::Place;
+use super::partition::{Holds, Owned};
+use super::retry::{Decision, FailureKind, failing_for};
+
+/// What is on its way.
+#[derive(Clone, Hash)]
+pub(super) struct Effects<M> {
+    /// Keys with a message on its way, and what waits behind it.
+    busy: BTreeMap<KeyId, VecDeque<Item<M>>>,
+    /// To be leased next.
+    ready: VecDeque<Item<M>>,
+    /// To be leased when that time comes.
+    later: Vec<(Timestamp, Item<M>)>,
+    /// In progress.
+    performing: BTreeMap<Fence, Place>,
+    /// Whose outcome is to be written.
+    performed: VecDeque<Recorded<M>>,
+    /// The same, of a batch that failed: each in a transaction of its own.
+    alone: VecDeque<Recorded<M>>,
+    /// A message that was held was interrupted: look for it then.
+    look_at: Option<Timestamp>,
+    /// A dead letter waits for the budget until then.
+    budget_at: Option<Timestamp>,
+}
+
+impl<M> Effects<M> {
+    pub(super) fn new() -> Effects<M> {
+        Effects {
+            busy: BTreeMap::new(),
+            ready: VecDeque::new(),
+            later: Vec::new(),
+            performing: BTreeMap::new(),
+            performed: VecDeque::new(),
+            alone: VecDeque::new(),
+            look_at: None,
+            budget_at: None,
+        }
+    }
+
+    /// Neither in progress nor about to be written.
+    pub(super) fn is_idle(&self) -> bool {
+        self.performing.is_empty() && self.performed.is_empty() && self.alone.is_empty()
+    }
+
+    /// Effects in progress.
+    pub(super) fn performing(&self) -> usize {
+        self.performing.len()
+    }
+
+    pub(super) fn deadlines(&self) -> impl Iterator<Item = Timestamp> {
+        self.later.iter().map(|it| it.0).chain(self.look_at).chain(self.budget_at)
+    }
+
+    /// Takes a new item in: it is next, or waits behind another one of its key.
+    fn admit(&mut self, item: Item<M>, key: Option<KeyId>) {
+        if let Some(waiting) = key.and_then(|it| self.busy.get_mut(&it)) {
+            waiting.push_back(item);
+            return;
+        }
+        if let Some(key) = key {
+            self.busy.insert(key, VecDeque::new());
+        }
+        self.ready.push_back(item);
+    }
+
+    /// The message that kept a key busy is decided or gone.
+    fn free(&mut self, key: Option<KeyId>) {
+        let Some(key) = key else { return };
+        match self.busy.get_mut(&key).and_then(VecDeque::pop_front) {
+            Some(next) => self.ready.push_back(next),
+            None => {
+                self.busy.remove(&key);
+            }
+        }
+    }
+
+    fn wake(&mut self, now: Timestamp) {
+        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.later).into_iter().partition(|it| it.0 <= now);
+        self.later = later;
+        self.ready.extend(due.into_iter().map(|it| it.1));
+    }
+
+    /// The next ones to be leased, all of source topics or all of retry topics.
+    fn take_ready(&mut self, max: usize) -> Vec<Item<M>> {
+        let Some(retry) = self.ready.front().map(|it| it.partition.retry) else { return Vec::new() };
+        let (mut taken, mut left) = (Vec::new(), VecDeque::new());
+        for item in std::mem::take(&mut self.ready) {
+            if taken.len() < max && item.partition.retry == retry {
+                taken.push(item);
+            } else {
+                left.push_back(item);
+            }
+        }
+        self.ready = left;
+        taken
+    }
+}
+
+impl<M> Core<M> {
+    /// The key that a message keeps busy. Those of retry topics and those that were held are alone in progress anyway:
+    /// their hold sees to it.
+    fn place(&self, item: &Item<M>) -> Place {
+        let ordered = self.limits.order == Order::Key && !item.partition.retry && item.epoch != Epoch::HELD;
+        let key = item.record.key.filter(|_| ordered);
+        Place { partition: item.partition, epoch: item.epoch, offset: item.record.offset, key }
+    }
+
+    pub(super) fn start_effects(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {
+        let Some(effects) = &mut self.effects else { return };
+        effects.wake(now);
+        if effects.look_at.is_some_and(|it| it <= now) {
+            effects.look_at = None;
+            self.known.sign();
+        }
+        for id in (0..self.lanes.len()).map(LaneId) {
+            // Outcomes first: they free keys.
+            if self.lanes[id.0].ready(now) && !self.record(now, id, actions) && self.stopping.is_none() {
+                self.lease(now, id, actions);
+            }
+        }
+    }
+
+    /// Gives an executor outcomes to write, if there are any.
+    fn record(&mut self, now: Timestamp, id: LaneId, actions: &mut Vec<Action<M>>) -> bool {
+        let max = self.lanes[id.0].leases_max();
+        let Some(effects) = &mut self.effects else { return false };
+        let records = if let Some(one) = effects.alone.pop_front() {
+            vec![one]
+        } else {
+            if effects.budget_at.is_some_and(|it| now < it) && effects.performed.iter().all(is_dead) {
+                return false;
+            }
+            effects.budget_at = None;
+            let mut room = self.budget.available();
+            let (mut chosen, mut left) = (Vec::new(), VecDeque::new());
+            for it in std::mem::take(&mut effects.performed) {
+                if chosen.len() == max || (is_dead(&it) && room == 0) {
+                    left.push_back(it);
+                } else {
+                    room -= usize::from(is_dead(&it));
+                    chosen.push(it);
+                }
+            }
+            if chosen.is_empty() && !left.is_empty() {
+                // Its lease is kept meanwhile: it must not be performed again.
+                self.budget.refuse();
+                effects.budget_at = Some(now.after(self.limits.interrupted_delay_max));
+            }
+            effects.performed = left;
+            chosen
+        };
+        if records.is_empty() {
+            return false;
+        }
+        let places = records.iter().map(|it| self.place(&it.leased.item)).collect();
+        self.lanes[id.0].begin_places(places, true);
+        actions.push(Action::Record { lane: id, records });
+        true
+    }
+
+    /// Gives an executor messages to lease, if there is room.
+    fn lease(&mut self, now: Timestamp, id: LaneId, actions: &mut Vec<Action<M>>) {
+        let room = self.room();
+        if room == 0 {
+            return;
+        }
+        if let Some(items) = self.lanes[id.0].take_redo(room) {
+            self.run_leases(id, items, false, actions);
+            return;
+        }
+        // Held messages and new ones in turn.
+        let held = self.known.ready && !self.lanes[id.0].last_was_held;
+        if !held {
+            self.admit(now, id, room);
+            let max = room.min(self.lanes[id.0].leases_max());
+            let items = self.effects.as_mut().map(|it| it.take_ready(max)).unwrap_or_default();
+            if !items.is_empty() {
+                self.lanes[id.0].last_was_held = false;
+                self.run_leases(id, items, true, actions);
+                return;
+            }
+        }
+        if self.known.ready {
+            let lane = &mut self.lanes[id.0];
+            lane.last_was_held = true;
+            let (messages_max, care) = lane.begin_held(self.known.signs());
+            let (messages_max, dead_max) = (messages_max.min(room), self.budget.available());
+            lane.want_leases(messages_max);
+            actions.push(Action::RunHeld { lane: id, messages_max, care, dead_max });
+        }
+    }
+
+    fn run_leases(&mut self, id: LaneId, mut items: Vec<Item<M>>, new: bool, actions: &mut Vec<Action<M>>) {
+        for item in items.iter_mut().filter(|it| !it.partition.retry) {
+            item.maybe_held = self.known.is_held(item.record.key);
+        }
+        let places = items.iter().map(|it| self.place(it)).collect();
+        let lane = &mut self.lanes[id.0];
+        lane.begin_places(places, new);
+        actions.push(Action::Run { lane: id, items, care: super::Care::None, dead_max: self.budget.available() });
+    }
+
+    /// How many more may be leased: effects in progress are bounded, and so are those that are to be written.
+    fn room(&self) -> usize {
+        let (Some(effects), Some(max)) = (&self.effects, self.limits.effects_max) else { return 0 };
+        let with_executors: usize = self.lanes.iter().map(super::lane::Lane::places).sum();
+        let unwritten = effects.performed.len() + effects.alone.len();
+        let free = max.saturating_sub(effects.performing.len() + with_executors);
+        free.min((2 * max).saturating_sub(effects.performing.len() + with_executors + unwritten))
+    }
+
+    /// Takes new records from the partitions in turn until so many are ready, or too many wait behind others.
+    fn admit(&mut self, now: Timestamp, id: LaneId, room: usize) {
+        let unordered = self.limits.order == Order::None;
+        let share = (self.limits.buffered_max / self.owned.len().max(1)).max(1);
+        let runnable = |(partition, it): (&Partition, &Owned<M>)| {
+            let holds_known = unordered || partition.retry || it.holds == Holds::Read;
+            let due = it.ready_at().is_some_and(|at| at <= now);
+            (holds_known && !it.leaving && due && it.in_hand < share).then_some(*partition)
+        };
+        let mut partitions: VecDeque<Partition> = self.owned.iter().filter_map(runnable).collect();
+        let first = self.lanes[id.0].take_turn(partitions.len());
+        partitions.rotate_left(first.min(partitions.len()));
+        let mut in_hand: usize = self.owned.values().map(|it| it.in_hand).sum();
+        while let Some(partition) = partitions.pop_front() {
+            let Some(effects) = &self.effects else { return };
+            if room <= effects.ready.len() || self.limits.buffered_max <= in_hand {
+                return;
+            }
+            let Some(owned) = self.owned.get_mut(&partition) else { continue };
+            if share <= owned.in_hand {
+                continue;
+            }
+            in_hand += 1;
+            if let Some(item) = owned.take_open(now, partition) {
+                let key = self.place(&item).key;
+                if let Some(effects) = &mut self.effects {
+                    effects.admit(item, key);
+                }
+                partitions.push_back(partition);
+            }
+        }
+    }
+
+    pub(super) fn claimed(
+        &mut self,
+        id: LaneId,
+        leased: Vec<Leased<M>>,
+        later: Vec<(Item<M>, Timestamp)>,
+        findings: &Findings,
+        actions: &mut Vec<Action<M>>,
+    ) {
+        self.learn(id, findings);
+        let limits = self.limits.clone();
+        let lane = &mut self.lanes[id.0];
+        if lane.held_since().is_some() {
+            lane.end_held(None, &limits);
+        }
+        lane.went_well(&limits);
+        let mut places = lane.end_places();
+        for leased in leased {
+            let place = self.place(&leased.item);
+            places.retain(|it| *it != place);
+            if let Some(effects) = &mut self.effects {
+                let before = effects.performing.insert(leased.fence, place);
+                assert!(before.is_none(), "a fence belongs to one lease");
+            }
+            actions.push(Action::Perform(leased));
+        }
+        for (item, at) in later {
+            let place = self.place(&item);
+            places.retain(|it| *it != place);
+            self.again(item, at);
+        }
+        places.into_iter().for_each(|it| self.settle(it));
+    }
+
+    pub(super) fn performed(&mut self, now: Timestamp, leased: Leased<M>, outcome: Performed) {
+        let Some(effects) = &mut self.effects else { return };
+        let place = effects.performing.remove(&leased.fence);
+        assert!(place.is_some(), "an effect ended that was not in progress");
+        let verdict = match outcome {
+            Performed::Done => Verdict::Done,
+            Performed::Failed(kind) => Verdict::Decide(self.decision(now, &leased.item, kind)),
+            Performed::Interrupted => return self.again(leased.item, now.after(self.limits.full_delay)),
+        };
+        if let Some(effects) = &mut self.effects {
+            effects.performed.push_back(Recorded { leased, verdict });
+        }
+    }
+
+    pub(super) fn recorded(
+        &mut self,
+        now: Timestamp,
+        id: LaneId,
+        outcome: Outcome,
+        mut unwritten: Vec<Recorded<M>>,
+        findings: &Findings,
+    ) {
+        let mut places = self.lanes[id.0].end_places();
+        if outcome == Outcome::Decided {
+            self.learn(id, findings);
+            let limits = self.limits.clone();
+            self.lanes[id.0].went_well(&limits);
+            for it in unwritten {
+                let place = self.place(&it.leased.item);
+                places.retain(|it| *it != place);
+                // Somebody else has taken the lease over: what became of it, the next look shows.
+                self.again(it.leased.item, now);
+            }
+            places.into_iter().for_each(|it| self.settle(it));
+            return;
+        }
+        if findings.over_budget {
+            self.budget.refuse();
+        }
+        if let (Outcome::Failed(kind), [one]) = (outcome, &mut unwritten[..])
+            && one.verdict == Verdict::Done
+        {
+            one.verdict = Verdict::Decide(self.decision(now, &one.leased.item, kind));
+        } else if !matches!(outcome, Outcome::Failed(_)) || unwritten.len() == 1 {
+            self.lanes[id.0].interrupted(now, Vec::new(), &self.limits);
+        }
+        let Some(effects) = &mut self.effects else { return };
+        let failed_together = matches!(outcome, Outcome::Failed(_)) && 1 < unwritten.len();
+        let back = if failed_together { &mut effects.alone } else { &mut effects.performed };
+        unwritten.into_iter().rev().for_each(|it| back.push_front(it));
+    }
+
+    /// What was to be leased and was not comes back.
+    pub(super) fn unclaimed(
+        &mut self,
+        now: Timestamp,
+        id: LaneId,
+        outcome: Outcome,
+        items: Vec<Item<M>>,
+        findings: &Findings,
+    ) {
+        let places = self.lanes[id.0].end_places();
+        if outcome == Outcome::Decided {
+            places.into_iter().for_each(|it| self.settle(it));
+            return;
+        }
+        let items: Vec<Item<M>> = items.into_iter().filter_map(|it| self.keep(it)).collect();
+        let refused = |it: &Item<M>| {
+            findings.full.iter().any(|(at, from)| *at == it.partition && *from <= it.record.offset)
+        };
+        match outcome {
+            _ if items.is_empty() => {}
+            Outcome::Failed(_) => self.lanes[id.0].failed(items),
+            Outcome::Full => {
+                let (full, others): (Vec<_>, Vec<_>) = items.into_iter().partition(refused);
+                full.into_iter().for_each(|it| self.again(it, now.after(self.limits.full_delay)));
+                self.lanes[id.0].again(others);
+            }
+            Outcome::Interrupted | Outcome::Decided => self.lanes[id.0].interrupted(now, items, &self.limits),
+        }
+    }
+
+    pub(super) fn decision(&mut self, now: Timestamp, item: &Item<M>, kind: FailureKind) -> Decision {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let failing_for = failing_for(now, item.record.first_failed_at);
+        self.policy.decide(item.record.attempt, kind, failing_for, self.random)
+    }
+
+    /// An undecided item is leased again at that time, if it is still ours.
+    fn again(&mut self, item: Item<M>, at: Timestamp) {
+        if item.epoch == Epoch::HELD {
+            // It is in the database, and ready.
+            if let Some(effects) = &mut self.effects {
+                effects.look_at = Some(effects.look_at.map_or(at, |it| it.min(at)));
+            }
+            return;
+        }
+        if let Some(item) = self.keep(item)
+            && let Some(effects) = &mut self.effects
+        {
+            effects.later.push((at, item));
+        }
+    }
+
+    /// The item, unless its partition is not ours any more or nothing new is begun: then whoever reads it next runs it.
+    fn keep(&mut self, item: Item<M>) -> Option<Item<M>> {
+        let stopping = self.stopping.is_some();
+        let ours = self.owned.get_mut(&item.partition).filter(|it| it.epoch == item.epoch);
+        let kept = ours.as_ref().is_some_and(|it| !it.leaving && !stopping);
+        if kept {
+            return Some(item);
+        }
+        if let Some(owned) = ours {
+            owned.let_go();
+        }
+        self.free_key(&item);
+        None
+    }
+
+    /// The item that kept its key busy is gone.
+    pub(super) fn free_key(&mut self, item: &Item<M>) {
+        let key = self.place(item).key;
+        if let Some(effects) = &mut self.effects {
+            effects.free(key);
+        }
+    }
+
+    fn settle(&mut self, place: Place) {
+        if let Some(owned) = self.owned.get_mut(&place.partition).filter(|it| it.epoch == place.epoch) {
+            owned.settled(place.offset);
+        }
+        if let Some(effects) = &mut self.effects {
+            effects.free(place.key);
+        }
+    }
+
+    /// Lets go of everything that is not leased, of such partitions.
+    pub(super) fn drop_effects(&mut self, of: impl Fn(Partition) -> bool) {
+        let Some(effects) = &mut self.effects else { return };
+        let mut dropped = Vec::new();
+        for waiting in effects.busy.values_mut() {
+            let (gone, kept): (VecDeque<_>, _) = std::mem::take(waiting).into_iter().partition(|it| of(it.partition));
+            dropped.extend(gone.into_iter().map(|it| (it, false)));
+            *waiting = kept;
+        }
+        let (gone, kept): (VecDeque<_>, _) =
+            std::mem::take(&mut effects.ready).into_iter().partition(|it| of(it.partition));
+        effects.ready = kept;
+        dropped.extend(gone.into_iter().map(|it| (it, true)));
+        let (gone, kept): (Vec<_>, _) =
+            std::mem::take(&mut effects.later).into_iter().partition(|(_, it)| of(it.partition));
+        effects.later = kept;
+        dropped.extend(gone.into_iter().map(|it| (it.1, true)));
+        for (item, keeps_key) in dropped {
+            if let Some(owned) = self.owned.get_mut(&item.partition).filter(|it| it.epoch == item.epoch) {
+                owned.let_go();
+            }
+            if keeps_key {
+                self.free_key(&item);
+            }
+        }
+    }
+}
+
+fn is_dead<M>(it: &Recorded<M>) -> bool {
+    matches!(it.verdict, Verdict::Decide(Decision::Dead(_)))
+}

@@ -1,0 +1,124 @@
+//! Effects of a process: leases, what is in progress, and outcomes.
+
+use sekali_consumer::core::{Event, Findings, Item, LaneId, Leased, Outcome, Performed, Recorded};
+
+use super::{Process, Work};
+use crate::choice::{Fault, Random};
+use crate::database::Claims;
+use crate::world::{Logged, World};
+
+/// What an executor will report of a transaction about effects.
+#[derive(Clone, Hash)]
+pub(super) enum News {
+    Claimed(LaneId, Claims),
+    /// Nothing was leased; held messages have no items.
+    Unclaimed(LaneId, Outcome, Vec<Item<Logged>>, Findings),
+    Recorded(LaneId, Outcome, Vec<Recorded<Logged>>, Findings),
+}
+
+impl News {
+    pub(super) fn lane(&self) -> LaneId {
+        match self {
+            News::Claimed(lane, _) | News::Unclaimed(lane, ..) | News::Recorded(lane, ..) => *lane,
+        }
+    }
+}
+
+impl Process {
+    pub(super) fn transact_effects(&mut self, random: &mut Random, world: &mut World, lane: LaneId, work: Work) {
+        let lost = |random: &mut Random, world: &mut World| world.strikes(random, Fault::LostAnswer, 12);
+        let interrupted = |items| News::Unclaimed(lane, Outcome::Interrupted, items, Findings::default());
+        let news = match work {
+            Work::Run(items, _) => match world.claim(random, items.clone()) {
+                Ok(_) if lost(random, world) => interrupted(items),
+                Ok(claims) => News::Claimed(lane, claims),
+                Err((outcome, findings, items)) => News::Unclaimed(lane, outcome, items, findings),
+            },
+            Work::RunHeld(max, _) => match world.claim_held(random, max) {
+                Ok(_) if lost(random, world) => interrupted(Vec::new()),
+                Ok(claims) => News::Claimed(lane, claims),
+                Err((outcome, findings)) => News::Unclaimed(lane, outcome, Vec::new(), findings),
+            },
+            Work::Record(records) => {
+                let written = world.write_outcomes(random, records.clone());
+                if written.outcome == Outcome::Decided && lost(random, world) {
+                    News::Recorded(lane, Outcome::Interrupted, records, Findings::default())
+                } else {
+                    News::Recorded(lane, written.outcome, written.unwritten, written.findings)
+                }
+            }
+            Work::Decide(..) => return,
+        };
+        self.news.push_back(news);
+    }
+
+    pub(super) fn tell(&mut self, world: &mut World, news: News) {
+        let lane = news.lane();
+        let outcome = match &news {
+            News::Claimed(..) => Outcome::Decided,
+            News::Unclaimed(_, outcome, ..) | News::Recorded(_, outcome, ..) => *outcome,
+        };
+        if outcome == Outcome::Interrupted && self.changes == self.changes_at_start[lane.0] {
+            self.rests_until[lane.0] = world.now.after(self.shape.limits.interrupted_delay);
+        }
+        let event = match news {
+            News::Claimed(lane, Claims { leased, later, findings }) => Event::Claimed { lane, leased, later, findings },
+            News::Unclaimed(lane, outcome, items, findings) => Event::Finished { lane, outcome, items, findings },
+            News::Recorded(lane, outcome, unwritten, findings) => {
+                if outcome == Outcome::Decided {
+                    self.check_budget(world, &findings);
+                }
+                Event::Recorded { lane, outcome, unwritten, findings }
+            }
+        };
+        if outcome == Outcome::Decided {
+            self.forget_leases(world);
+        }
+        self.apply(world, event);
+    }
+
+    /// What is written needs no lease any more, and what somebody else took over has none of ours.
+    fn forget_leases(&mut self, world: &World) {
+        self.leases.retain(|fence, id| world.tables.leases.get(id).is_some_and(|it| it.fence == *fence));
+    }
+
+    pub(super) fn begin_effect(&mut self, world: &mut World, leased: Leased<Logged>) {
+        let most = world.effects_max.unwrap_or_default();
+        if most <= self.performing.len() {
+            world.violated(format!("more than {most} effects in progress"));
+        }
+        self.leases.insert(leased.fence, leased.item.record.message.id);
+        self.performing.push(leased);
+    }
+
+    /// One effect ends, unless its lease turns out to be lost first.
+    pub(crate) fn perform(&mut self, random: &mut Random, world: &mut World) -> bool {
+        if self.performing.is_empty() {
+            return false;
+        }
+        let leased = self.performing.remove(random.below(self.performing.len()));
+        let id = leased.item.record.message.id;
+        let lost = world.tables.leases.get(&id).is_none_or(|it| it.fence != leased.fence);
+        let outcome = if lost && random.one_in(2) {
+            Performed::Interrupted
+        } else {
+            match world.perform(&leased) {
+                Ok(()) => Performed::Done,
+                Err(kind) => Performed::Failed(kind),
+            }
+        };
+        self.apply(world, Event::Performed { leased, outcome });
+        true
+    }
+
+    pub(crate) fn performs(&self) -> bool {
+        !self.performing.is_empty()
+    }
+
+    /// Prolongs the leases of this process, in one statement.
+    pub(crate) fn beat(&self, world: &mut World) {
+        for (fence, id) in &self.leases {
+            world.prolong(*id, *fence);
+        }
+    }
+}
