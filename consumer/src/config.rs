@@ -17,8 +17,8 @@ use sekali_schemas::topics::{GroupTopics, TopicError, TopicTemplates};
 
 pub use problems::{Problem, Problems};
 pub use sections::{
-    AdminSection, AfterDeadLetter, ConsumerSection, GroupProtocol, InboxSection, KeyFrom, LogFormat, LogSection,
-    OnKeyReuse, Order, RetrySection, TopicsSection,
+    AdminSection, AfterDeadLetter, ConsumerSection, EffectsSection, GroupProtocol, InboxSection, KeyFrom, LogFormat,
+    LogSection, OnKeyReuse, Order, RetrySection, TopicsSection,
 };
 
 pub(crate) use check::inbox_retention_problem;
@@ -43,6 +43,8 @@ pub struct Config {
     pub postgres: PostgresSection,
     /// The consumer group.
     pub consumer: ConsumerSection,
+    /// Effects outside the database.
+    pub effects: EffectsSection,
     /// Retry policy.
     pub retry: RetrySection,
     /// Topics that belong to the group.
@@ -121,6 +123,7 @@ impl Config {
             kafka: given.section("kafka", &["brokers"], defaults.kafka, &mut problems),
             postgres: given.section("postgres", &[], defaults.postgres, &mut problems),
             consumer: given.section("consumer", &[], defaults.consumer, &mut problems),
+            effects: given.section("effects", &[], defaults.effects, &mut problems),
             retry: given.section("retry", &[], defaults.retry, &mut problems),
             topics: given.section("topics", &[], defaults.topics, &mut problems),
             inbox: given.section("inbox", &[], defaults.inbox, &mut problems),
@@ -161,6 +164,7 @@ impl Config {
             kafka: KafkaSection::new(""),
             postgres: PostgresSection::default(),
             consumer: ConsumerSection::default(),
+            effects: EffectsSection::default(),
             retry: RetrySection::default(),
             topics: TopicsSection::default(),
             inbox: InboxSection::default(),

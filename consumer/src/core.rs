@@ -18,6 +18,6 @@ mod work;
 
 pub use assignment::Core;
 pub use event::{
-    Action, Care, Epoch, Event, Fence, Findings, Item, KeyId, LaneId, Leased, Limits, Offset, Order, Outcome, Partition,
-    PauseReason, Performed, Record, Recorded, Timestamp, Verdict,
+    Action, Care, Epoch, Event, Fence, Findings, Item, KeyId, LaneId, Leased, Limits, Offset, Order, Outcome,
+    Partition, PauseReason, Performed, Record, Recorded, Timestamp, Verdict,
 };

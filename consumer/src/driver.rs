@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::caught_up::{CaughtUp, Extent};
 use crate::clock::Clock;
-use crate::core::{Action, Core, Event, Offset, Partition, Timestamp};
+use crate::core::{Action, Core, Event, Leased, Offset, Partition, Timestamp};
 use crate::executor::{How, Work};
 use crate::holds::Holds;
 use crate::housekeeping::Progress;
@@ -36,6 +36,8 @@ pub(crate) struct Driver {
     pub(crate) look_interval: Duration,
     pub(crate) stopping: bool,
     pub(crate) lanes: Vec<mpsc::Sender<Work>>,
+    /// Performs effects, where messages have some.
+    pub(crate) effects: Option<mpsc::UnboundedSender<Leased<Incoming>>>,
     pub(crate) results: mpsc::UnboundedReceiver<Event<Incoming>>,
     pub(crate) holds: Holds,
     pub(crate) routes: Arc<Routes>,
@@ -274,7 +276,8 @@ impl Driver {
                 }
                 Action::ReadHolds { read } => self.holds.read(read),
                 Action::Decide { lane, item, decision } => self.order(lane.0, Work::Decide(item, decision)),
-                Action::Perform(_) | Action::Record { .. } => {}
+                Action::Perform(leased) => self.perform(leased),
+                Action::Record { lane, records } => self.order(lane.0, Work::Record(records)),
                 Action::Reconnect { retry, positions } => self.reconnect(retry, positions),
                 Action::Commit(positions) => self.each(positions, false, Command::Commit),
                 Action::Pause(partition, reason) => {
@@ -287,7 +290,7 @@ impl Driver {
                     }
                 }
                 Action::Stop(positions) => {
-                    let mode = if self.core.in_flight() == 0 { "graceful" } else { "forced" };
+                    let mode = if self.core.in_flight() + self.core.performing() == 0 { "graceful" } else { "forced" };
                     metrics::SHUTDOWNS.count(&[("mode", mode)]).increment(1);
                     tracing::info!(mode, "leaving the group");
                     self.each(positions, true, Command::Close);
@@ -302,6 +305,11 @@ impl Driver {
         // The core gives an executor one order at a time, and the channel holds one.
         let sent = self.lanes[lane].try_send(work);
         assert!(sent.is_ok(), "executor {lane} is gone or was given a second order");
+    }
+
+    fn perform(&self, leased: Leased<Incoming>) {
+        let sent = self.effects.as_ref().is_some_and(|it| it.send(leased).is_ok());
+        assert!(sent, "leases are taken only where effects are performed, and as long as they are");
     }
 
     fn command(&self, role: Role, command: Command) {

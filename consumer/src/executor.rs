@@ -1,10 +1,10 @@
 //! Runs batches: claim, handle, seal, commit. One at a time, on one database connection.
 
-mod handling;
+pub(crate) mod handling;
 mod search;
 mod shared;
 mod transactions;
-mod writing;
+pub(crate) mod writing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio_postgres::NoTls;
 
 use crate::batch::{Batch, Ended, Fate, tally};
 use crate::core::retry::Decision;
-use crate::core::{Care, Event, Findings, Item, LaneId, Outcome};
+use crate::core::{Care, Event, Findings, Item, LaneId, Outcome, Recorded};
 use crate::failure::FailureClass;
 use crate::held::Refusals;
 use crate::incoming::Incoming;
@@ -32,6 +32,8 @@ pub(crate) enum Work {
     /// At most so many messages that were held.
     RunHeld(usize, How),
     Decide(Item<Incoming>, Decision),
+    /// Outcomes of effects.
+    Record(Vec<Recorded<Incoming>>),
 }
 
 /// How messages are to be run.
@@ -43,38 +45,34 @@ pub(crate) struct How {
 }
 
 /// What an order came to.
-struct Finished {
-    outcome: Outcome,
-    items: Vec<Item<Incoming>>,
-    findings: Findings,
+pub(crate) struct Finished {
+    pub(crate) outcome: Outcome,
+    pub(crate) items: Vec<Item<Incoming>>,
+    pub(crate) findings: Findings,
 }
 
 impl Finished {
-    fn decided(findings: Findings) -> Finished {
+    pub(crate) fn decided(findings: Findings) -> Finished {
         Finished { outcome: Outcome::Decided, items: Vec::new(), findings }
     }
 }
 
 /// Whether a transaction that was rolled back runs again at once.
-enum Again {
+pub(crate) enum Again {
     /// With what is known about some of its messages now.
     With(BTreeMap<usize, Failure>),
     Not(Outcome, Findings),
 }
 
 pub(crate) struct Executor<H> {
-    lane: LaneId,
-    shared: Arc<Shared<H>>,
-    client: Option<Client>,
+    pub(crate) lane: LaneId,
+    pub(crate) shared: Arc<Shared<H>>,
+    pub(crate) client: Option<Client>,
     /// Why the last batch failed: the text of the decision that may follow.
-    failure: Option<Failure>,
+    pub(crate) failure: Option<Failure>,
 }
 
 impl<H: Handler> Executor<H> {
-    pub(crate) fn new(lane: LaneId, shared: Arc<Shared<H>>) -> Executor<H> {
-        Executor { lane, shared, client: None, failure: None }
-    }
-
     /// Works until the sender of orders is gone.
     pub(crate) async fn run(
         mut self,
@@ -86,6 +84,8 @@ impl<H: Handler> Executor<H> {
                 Work::Run(items, how) => self.run_batch(items, how).await,
                 Work::RunHeld(messages_max, how) => self.run_held(messages_max, how).await,
                 Work::Decide(item, decision) => self.decide(item, decision).await,
+                // A handler has no effects but those in its transaction.
+                Work::Record(_) => Finished::decided(Findings::default()),
             };
             if results.send(Event::Finished { lane: self.lane, outcome, items, findings }).is_err() {
                 return;
@@ -111,8 +111,32 @@ impl<H: Handler> Executor<H> {
         }
     }
 
+    /// Messages that were held and may run now.
+    async fn run_held(&mut self, messages_max: usize, how: How) -> Finished {
+        let mut refused = Refusals::new();
+        loop {
+            let mut items = Vec::new();
+            match self.transact_held(messages_max, how, &mut refused, &mut items).await {
+                Ok((fates, findings)) => {
+                    self.report_held(&items, &fates);
+                    return Finished::decided(findings);
+                }
+                Err(ended) => match self.end(ended).await {
+                    Again::With(_) => {}
+                    Again::Not(outcome, findings) => return Finished { outcome, items, findings },
+                },
+            }
+        }
+    }
+}
+
+impl<H> Executor<H> {
+    pub(crate) fn new(lane: LaneId, shared: Arc<Shared<H>>) -> Executor<H> {
+        Executor { lane, shared, client: None, failure: None }
+    }
+
     /// Rolls back, and says what follows.
-    async fn end(&mut self, ended: Ended) -> Again {
+    pub(crate) async fn end(&mut self, ended: Ended) -> Again {
         let (outcome, findings) = match ended {
             Ended::Failed(failure) => {
                 let failure = self.roll_back(failure).await;
@@ -140,26 +164,8 @@ impl<H: Handler> Executor<H> {
         }
     }
 
-    /// Messages that were held and may run now.
-    async fn run_held(&mut self, messages_max: usize, how: How) -> Finished {
-        let mut refused = Refusals::new();
-        loop {
-            let mut items = Vec::new();
-            match self.transact_held(messages_max, how, &mut refused, &mut items).await {
-                Ok((fates, findings)) => {
-                    self.report_held(&items, &fates);
-                    return Finished::decided(findings);
-                }
-                Err(ended) => match self.end(ended).await {
-                    Again::With(_) => {}
-                    Again::Not(outcome, findings) => return Finished { outcome, items, findings },
-                },
-            }
-        }
-    }
-
     /// Writes the decision on a message that failed alone.
-    async fn decide(&mut self, item: Item<Incoming>, decision: Decision) -> Finished {
+    pub(crate) async fn decide(&mut self, item: Item<Incoming>, decision: Decision) -> Finished {
         let failure = self.failure.take().unwrap_or_else(|| Failure::transient("unknown"));
         match self.transact_decision(&item, decision, &failure).await {
             Ok((taken, ready)) => {
@@ -184,7 +190,7 @@ impl<H: Handler> Executor<H> {
         }
     }
 
-    async fn connect(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn connect(&mut self) -> Result<(), Failure> {
         if self.client.as_ref().is_some_and(|it| !it.is_closed()) {
             return Ok(());
         }
@@ -195,7 +201,7 @@ impl<H: Handler> Executor<H> {
 
     /// Ends the transaction, or the connection when that does not work. A failure that cannot be told from trouble with
     /// the database becomes one: the message is not to blame.
-    async fn roll_back(&mut self, failure: Failure) -> Failure {
+    pub(crate) async fn roll_back(&mut self, failure: Failure) -> Failure {
         let Some(client) = self.client.take() else { return failure };
         let ended = async {
             if failure.class() == FailureClass::Timeout {
@@ -232,7 +238,7 @@ impl<H: Handler> Executor<H> {
             let topic = self.shared.routes.source_name(item.partition.topic);
             self.shared.metrics.released(topic, &item.record.message, fate, now_ms);
         }
-        self.shared.metrics.held_batch(items.len());
+        self.shared.metrics.committed(items.len());
         if decided.clone().any(|(_, it)| matches!(it, Fate::Failed(..))) {
             self.wake_relay();
         }
@@ -241,7 +247,7 @@ impl<H: Handler> Executor<H> {
             self.shared.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |it| Some(it.saturating_sub(count)));
     }
 
-    fn wake_relay(&self) {
+    pub(crate) fn wake_relay(&self) {
         if let Some(wake) = &self.shared.relay_wake {
             wake.notify_one();
         }
@@ -251,16 +257,16 @@ impl<H: Handler> Executor<H> {
 const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Ends the transaction with a statement that must succeed: a bare `COMMIT` of an aborted transaction answers `Ok` and
 /// rolls back. One round trip.
-async fn seal_and_commit(client: &ClientWrapper) -> Result<(), tokio_postgres::Error> {
+pub(crate) async fn seal_and_commit(client: &ClientWrapper) -> Result<(), tokio_postgres::Error> {
     client.batch_execute("SELECT 1; COMMIT").await
 }
 
 /// Waits for the database, but not for ever.
-async fn answered<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, Failure> {
+pub(crate) async fn answered<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, Failure> {
     let too_late = |_| Failure::new(FailureClass::Interrupted, "the database did not answer in time");
     timeout(limit, work).await.map_err(too_late)
 }
 
-fn disconnected() -> Failure {
+pub(crate) fn disconnected() -> Failure {
     Failure::new(FailureClass::Interrupted, "no database connection")
 }

@@ -31,6 +31,7 @@ mod clock;
 pub mod config;
 pub mod core;
 mod driver;
+mod effects;
 mod executor;
 mod failure;
 mod handler;
@@ -48,6 +49,7 @@ mod runtime;
 mod transaction;
 
 pub use config::Config;
+pub use effects::{Effect, Lease, Performing};
 pub use failure::{Failure, FailureClass};
 pub use handler::{Handler, Reply};
 pub use runtime::{Consumer, shutdown_signal};

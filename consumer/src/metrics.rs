@@ -7,7 +7,7 @@ mod handles;
 
 use sekali_producer::metrics::Metric;
 
-pub(crate) use handles::{Metrics, level, unix_ms};
+pub(crate) use handles::{Metrics, distribution, level, unix_ms};
 
 use crate::failure::FailureClass;
 
@@ -20,6 +20,8 @@ const DELIVERY: &[f64] = &[
 ];
 /// Messages in a batch.
 const BATCH: &[f64] = &[1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0];
+/// Calls of other systems.
+const EFFECT: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 /// Attempts of a message.
 const ATTEMPTS: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0];
 
@@ -109,6 +111,16 @@ metrics! {
     PANICS = Metric::counter("sekali_worker_panics_total", "Handlers that panicked.");
     /// Shutdowns.
     SHUTDOWNS = Metric::counter("sekali_shutdowns_total", "Ends of the consumer; forced when the drain timeout passed.").with(&[("mode", &["graceful", "forced"])]);
+    /// Effects.
+    EFFECT_DURATION = Metric::histogram("sekali_effect_duration_seconds", "Time that an effect outside the database took: ok, failed, interrupted (no verdict), or lost (its lease ran out).", EFFECT).with(&[("topic", &[]), ("result", &["ok", "failed", "interrupted", "lost"])]);
+    /// Leases.
+    LEASES_HELD = Metric::gauge("sekali_leases_held", "Leases of this process on messages whose effect is in progress or not yet recorded.");
+    /// Heartbeats of leases.
+    LEASE_RENEWALS = Metric::counter("sekali_lease_renewals_total", "Leases prolonged, leases lost, and heartbeats that failed.").with(&[("result", &["ok", "lost", "error"])]);
+    /// Leases that ran out.
+    LEASE_EXPIRATIONS = Metric::counter("sekali_lease_expirations_total", "Leases that ran out and that this process took over: the effect is performed again.");
+    /// Late finishers.
+    FENCED = Metric::counter("sekali_fenced_total", "Outcomes refused because somebody else had taken the lease over.");
     /// Database reachable.
     DB_UP = Metric::gauge("sekali_db_up", "1 while the database answers.");
     /// Pool limit.

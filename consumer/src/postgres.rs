@@ -4,4 +4,5 @@ pub(crate) mod dead_letter;
 pub(crate) mod decision;
 pub(crate) mod hold;
 pub(crate) mod inbox;
+pub(crate) mod lease;
 pub(crate) mod progress;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use sekali_producer::{Error, ErrorKind, Relay, SqlError};
+use sekali_schemas::idempotency::KeyError;
+use sekali_schemas::{IdempotencyKey, Record};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -16,8 +18,9 @@ use crate::clock::{self, Clock};
 use crate::config::{self, Config, ConsumerSection};
 use crate::core::hold::{AfterDeadLetter, Rule};
 use crate::core::retry::RetryPolicy;
-use crate::core::{Core, Event, LaneId, Limits, Order, Timestamp};
+use crate::core::{Core, Event, LaneId, Leased, Limits, Order, Timestamp};
 use crate::driver::Driver;
+use crate::effects::{Leases, Performer};
 use crate::executor::{Executor, Shared, Work};
 use crate::holds::Holds;
 use crate::housekeeping::{Housekeeping, Progress};
@@ -28,7 +31,7 @@ use crate::postgres::inbox;
 use crate::probes::{self, Status};
 use crate::retention::Purge;
 use crate::routes::Routes;
-use crate::{Handler, admin};
+use crate::{Effect, Handler, Performing, admin, effects};
 
 /// A consumer group's member: connected, checked, not yet running.
 pub struct Consumer<H> {
@@ -49,6 +52,65 @@ impl<H: Handler> Consumer<H> {
     /// One sentence with the remedy: an unreachable server, a refused login, missing tables or topics, a configuration
     /// that does not fit together.
     pub async fn connect(config: Config, handler: H) -> Result<Consumer<H>, Error> {
+        Consumer::connect_as(config, |_, _, _| handler).await
+    }
+
+    /// Joins the group and works until `shutdown` completes; then takes nothing new, finishes what is in hand, commits,
+    /// and leaves the group.
+    ///
+    /// # Errors
+    /// The Kafka client reports a fatal error, or the admin port cannot be opened. Work in hand is drained first.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+        let limits = limits(&self.config);
+        let start = |shared: &Arc<Shared<H>>, side: &Side, events: &mpsc::UnboundedSender<Event<Incoming>>| {
+            (start_executors(shared, limits.lanes, &side.executors, events), None)
+        };
+        self.run_as(shutdown, limits.clone(), H::idempotency_key, start).await
+    }
+}
+
+impl<E: Effect> Consumer<Performing<E>> {
+    /// As [`Consumer::connect`], for messages whose effect happens outside the database.
+    ///
+    /// # Errors
+    /// As [`Consumer::connect`].
+    pub async fn connect_effect(config: Config, effect: E) -> Result<Consumer<Performing<E>>, Error> {
+        let performing = |config: &Config, pool: &Pool, consumer_id| {
+            let leases = Leases::new(pool.clone(), consumer_id, config.effects.lease_ttl);
+            Performing::new(effect, config.effects.perform_timeout, Arc::new(leases))
+        };
+        Consumer::connect_as(config, performing).await
+    }
+
+    /// As [`Consumer::run`] for a handler. At shutdown effects in progress have `consumer.drain_timeout` to end; what is
+    /// still running then is dropped, and performed again once its lease has run out.
+    ///
+    /// # Errors
+    /// As [`Consumer::run`] for a handler.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+        let effects_max = Some(self.config.effects.concurrent_max.get());
+        let limits = Limits { effects_max, ..limits(&self.config) };
+        let start =
+            |shared: &Arc<Shared<Performing<E>>>, side: &Side, events: &mpsc::UnboundedSender<Event<Incoming>>| {
+                let (leased_in, leased) = mpsc::unbounded_channel();
+                let (shared, results) = (shared.clone(), events.clone());
+                let leases = shared.handler.leases().clone();
+                let stop = side.stop.clone();
+                side.running.spawn(async move { leases.keep(stop).await });
+                let lanes = effects::start_executors(&shared, limits.lanes, &side.executors, events);
+                let performer = Performer { shared, results, abort: side.abort.clone() };
+                side.executors.spawn(performer.run(leased));
+                (lanes, Some(leased_in))
+            };
+        self.run_as(shutdown, limits.clone(), Performing::idempotency_key, start).await
+    }
+}
+
+/// Where orders for executors go, and effects to be performed.
+type Started = (Vec<mpsc::Sender<Work>>, Option<mpsc::UnboundedSender<Leased<Incoming>>>);
+
+impl<H: Send + Sync + 'static> Consumer<H> {
+    async fn connect_as(config: Config, handler: impl FnOnce(&Config, &Pool, i16) -> H) -> Result<Consumer<H>, Error> {
         let topics = config
             .group_topics()
             .map_err(|error| Error::new(ErrorKind::Config, "name the topics of the group").because(error))?;
@@ -64,33 +126,28 @@ impl<H: Handler> Consumer<H> {
         let now_ms = clock::database_ms(&client).await.map_err(|it| failed("read the database's clock", &it))?;
         drop(client);
         let partitions = require_topics(&config, &routes).await?;
+        let handler = handler(&config, &pool, consumer_id);
         Ok(Consumer { config, handler, pool, routes, consumer_id, clock: Arc::new(Clock::new(now_ms)), partitions })
     }
 
-    /// Joins the group and works until `shutdown` completes; then takes nothing new, finishes what is in hand, commits,
-    /// and leaves the group.
-    ///
-    /// # Errors
-    /// The Kafka client reports a fatal error, or the admin port cannot be opened. Work in hand is drained first.
-    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+    async fn run_as(
+        self,
+        shutdown: impl Future<Output = ()> + Send,
+        limits: Limits,
+        own_key: fn(&H, &Record) -> Option<Result<IdempotencyKey, KeyError>>,
+        start: impl FnOnce(&Arc<Shared<H>>, &Side, &mpsc::UnboundedSender<Event<Incoming>>) -> Started,
+    ) -> Result<(), Error> {
         let section = &self.config.consumer;
-        let recorder = self.config.admin.listen.map(|_| probes::recorder(&section.group));
-        let metrics = self.metrics();
-        let status = Arc::new(Status::new(metrics.clone()));
-        let side = Side { stop: CancellationToken::new(), running: TaskTracker::new(), executors: TaskTracker::new() };
-        if let Some(listen) = self.config.admin.listen {
-            let serving = probes::serve(listen, recorder.flatten(), status.clone(), side.stop.clone()).await?;
-            side.running.spawn(serving);
-        }
+        let side = Side::default();
+        let (metrics, status) = self.start_admin(&side).await?;
         let relay_wake = self.start_relay(&side)?;
         let (events, results) = mpsc::unbounded_channel();
         let holds = self.holds(&events);
         let progress = self.start_housekeeping(&side, status.clone(), holds.clone());
         self.start_purge(&side);
 
-        let (limits, policy) = (limits(&self.config), policy(&self.config));
-        let handler = Arc::new(self.handler);
-        let reader = reader(&handler, &self.routes, section);
+        let (policy, handler) = (policy(&self.config), Arc::new(self.handler));
+        let reader = reader(&handler, own_key, &self.routes, section);
         let (clients, polled) = clients(&self.config, &reader, &metrics)?;
         let links = clients.settings.iter().map(|it| clients.start(it.0)).collect::<Result<_, _>>()?;
         let shared = Shared {
@@ -103,7 +160,7 @@ impl<H: Handler> Consumer<H> {
             metrics: metrics.clone(),
             on_key_reuse: section.on_key_reuse,
             rule: rule(&self.config),
-            reader: reader.clone(),
+            reader,
             held: holds.held.clone(),
             held_per_key_max: section.held_messages_per_key_max.get().into(),
             held_max: section.held_messages_max.get().into(),
@@ -111,11 +168,10 @@ impl<H: Handler> Consumer<H> {
             database_timeout: DATABASE_TIMEOUT,
             relay_wake,
         };
-        let lanes = start_executors(&Arc::new(shared), limits.lanes, &side.executors, &events);
-        let core = Core::new(policy, limits, uuid::Uuid::new_v4().as_u64_pair().0);
         let lookout = Lookout::new(&self.config.kafka.client_config()?, self.routes.clone())?;
+        let (lanes, effects) = start(&Arc::new(shared), &side, &events);
         let driver = Driver {
-            core,
+            core: Core::new(policy, limits, uuid::Uuid::new_v4().as_u64_pair().0),
             polled,
             links,
             closed: Vec::new(),
@@ -127,6 +183,7 @@ impl<H: Handler> Consumer<H> {
             look_interval: section.stall_timeout / 4,
             stopping: false,
             lanes,
+            effects,
             results,
             holds,
             routes: self.routes,
@@ -141,6 +198,18 @@ impl<H: Handler> Consumer<H> {
         let ended = driver.run(shutdown).await;
         side.end().await;
         ended
+    }
+
+    /// Opens the admin port, unless configured away.
+    async fn start_admin(&self, side: &Side) -> Result<(Arc<Metrics>, Arc<Status>), Error> {
+        let recorder = self.config.admin.listen.map(|_| probes::recorder(&self.config.consumer.group));
+        let metrics = self.metrics();
+        let status = Arc::new(Status::new(metrics.clone()));
+        if let Some(listen) = self.config.admin.listen {
+            let serving = probes::serve(listen, recorder.flatten(), status.clone(), side.stop.clone()).await?;
+            side.running.spawn(serving);
+        }
+        Ok((metrics, status))
     }
 
     /// Registers every metric, and those that never change.
@@ -194,14 +263,18 @@ impl<H: Handler> Consumer<H> {
 }
 
 /// What runs beside the driver until it has ended.
+#[derive(Default)]
 struct Side {
     stop: CancellationToken,
+    /// Ends effects that are still in progress when the driver has ended.
+    abort: CancellationToken,
     running: TaskTracker,
     executors: TaskTracker,
 }
 
 impl Side {
     async fn end(self) {
+        self.abort.cancel();
         self.executors.close();
         // A handler that ignores the drain timeout is left behind; its transaction never commits.
         let _late = tokio::time::timeout(LATE_MAX, self.executors.wait()).await;
@@ -247,10 +320,15 @@ fn rule(config: &Config) -> Rule {
     }
 }
 
-fn reader<H: Handler>(handler: &Arc<H>, routes: &Arc<Routes>, section: &ConsumerSection) -> Arc<Reader> {
+fn reader<H: Send + Sync + 'static>(
+    handler: &Arc<H>,
+    own_key: fn(&H, &Record) -> Option<Result<IdempotencyKey, KeyError>>,
+    routes: &Arc<Routes>,
+    section: &ConsumerSection,
+) -> Arc<Reader> {
     let buffer_bytes_max = usize::try_from(section.buffer_bytes_max.get()).unwrap_or(usize::MAX);
     let handler = handler.clone();
-    let own_key = Box::new(move |record: &sekali_schemas::Record| handler.idempotency_key(record));
+    let own_key = Box::new(move |record: &Record| own_key(&handler, record));
     Arc::new(Reader { routes: routes.clone(), key_from: section.key_from, buffer_bytes_max, own_key })
 }
 

@@ -6,6 +6,7 @@ mod cli;
 mod counts;
 mod crash;
 mod dead_letter;
+mod effects;
 mod example;
 mod faults;
 mod harness;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sekali_consumer::{Config, Consumer, Error, Handler};
+use sekali_consumer::{Config, Consumer, Effect, Error, Handler};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -121,6 +121,22 @@ impl Group {
         Member { stop: Some(stop), running }
     }
 
+    /// Starts a member with an effect.
+    pub async fn start_effect(&self, effect: impl Effect) -> Member {
+        let consumer = Consumer::connect_effect(self.config.clone(), effect).await;
+        let consumer = consumer.unwrap_or_else(|error| panic!("the consumer does not start: {}", error.chain()));
+        let (stop, stopped) = oneshot::channel();
+        let running = tokio::spawn(consumer.run(async {
+            let _dropped = stopped.await;
+        }));
+        Member { stop: Some(stop), running }
+    }
+
+    /// Starts a member with the effect of [`crate::performing`], as a process of its own.
+    pub fn start_effect_process(&self) -> Process {
+        member_program(&self.config, &self.database).env("SEKALI_TEST_EFFECT", self.database.url()).spawn()
+    }
+
     /// Starts a member as a process of its own.
     pub fn start_process(&self) -> Process {
         member_process(&self.config, &self.database)
@@ -208,11 +224,15 @@ impl Group {
 /// # Panics
 /// The program was not built, or the target directory cannot be written.
 pub fn member_process(config: &Config, database: &TestDatabase) -> Process {
+    member_program(config, database).spawn()
+}
+
+fn member_program(config: &Config, database: &TestDatabase) -> Program {
     let path = target_dir().join("test-logs").join(format!("{}.toml", unique("member")));
     std::fs::create_dir_all(path.parent().expect("it has a directory")).expect("the directory can be made");
     std::fs::write(&path, config.print()).expect("the configuration can be written");
     let member = Program::of_workspace("sekali-test-member").arg(&path);
-    member.env("SEKALI_POSTGRES__URL", database.url()).spawn()
+    member.env("SEKALI_POSTGRES__URL", database.url())
 }
 
 impl Member {

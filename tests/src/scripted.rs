@@ -94,7 +94,8 @@ impl Scripted {
     }
 }
 
-async fn record(message: &Message, tx: &Transaction<'_>) -> Result<(), Failure> {
+/// Writes the row of a message into `effect`.
+pub(crate) async fn record(message: &Message, tx: &Transaction<'_>) -> Result<(), Failure> {
     const INSERT: &str =
         "INSERT INTO effect (key, key_text, attempt, partition, \"offset\") VALUES ($1, $2, $3, $4, $5)";
     let key: Uuid = message.idempotency_key().uuid();

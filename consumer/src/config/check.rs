@@ -9,8 +9,9 @@ use super::{AfterDeadLetter, Config, GroupProtocol, HEADER_ALLOWANCE_BYTES, MESS
 const JITTER_MAX: f64 = 0.5;
 /// Attempts are stored as a signed 16-bit number.
 const ATTEMPTS_MAX: u16 = 32_767;
-/// Beside the executors: the relay, the health probe and holds or purges.
-const CONNECTIONS_BESIDE_EXECUTORS: usize = 3;
+/// Beside the executors: the relay, the health probe, holds or purges, and the heartbeat of leases.
+const CONNECTIONS_BESIDE_EXECUTORS: usize = 4;
+const LEASE_TTL_MIN: Duration = Duration::from_secs(1);
 
 pub(super) fn check(config: &Config, needs: Needs, given: &Given, problems: &mut Problems) {
     let mut checks = Checks { config, given, problems };
@@ -28,6 +29,7 @@ pub(super) fn check(config: &Config, needs: Needs, given: &Given, problems: &mut
     }
     checks.relay();
     checks.group();
+    checks.effects();
     checks.retry();
     checks.retention();
     checks.log();
@@ -179,6 +181,22 @@ impl Checks<'_> {
                 self.problem("consumer", "session_timeout", what);
             }
             _ => {}
+        }
+    }
+
+    fn effects(&mut self) {
+        let effects = &self.config.effects;
+        if effects.lease_ttl < LEASE_TTL_MIN {
+            let what = format!("must be at least {}, or a short pause of the database loses it", show(LEASE_TTL_MIN));
+            self.problem("effects", "lease_ttl", what);
+        }
+        if effects.perform_timeout < Duration::from_millis(1) {
+            self.problem("effects", "perform_timeout", "must be at least 1ms");
+        }
+        let (most, buffer) = (effects.concurrent_max.get(), self.config.consumer.buffer_messages_max.get());
+        if buffer < most {
+            let what = format!("must not exceed consumer.buffer_messages_max ({buffer}): is {most}");
+            self.problem("effects", "concurrent_max", what);
         }
     }
 

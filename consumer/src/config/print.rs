@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use super::{AdminSection, Config, ConsumerSection, Docs, InboxSection, LogSection, RetrySection, TopicsSection};
+use super::{
+    AdminSection, Config, ConsumerSection, Docs, EffectsSection, InboxSection, LogSection, RetrySection, TopicsSection,
+};
 
 pub(super) mod foreign;
 
@@ -13,6 +15,7 @@ pub(super) fn print(config: &Config) -> String {
     section(&mut out, "kafka", foreign::KAFKA, &config.kafka);
     section(&mut out, "postgres", foreign::POSTGRES, &config.postgres);
     section(&mut out, "consumer", ConsumerSection::DOCS, &config.consumer);
+    section(&mut out, "effects", EffectsSection::DOCS, &config.effects);
     section(&mut out, "retry", RetrySection::DOCS, &config.retry);
     section(&mut out, "topics", TopicsSection::DOCS, &config.topics);
     section(&mut out, "inbox", InboxSection::DOCS, &config.inbox);

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use super::problems::Problems;
 
 /// Names of the sections.
-pub(super) const SECTIONS: [&str; 9] =
-    ["kafka", "postgres", "consumer", "retry", "topics", "inbox", "relay", "admin", "log"];
+pub(super) const SECTIONS: [&str; 10] =
+    ["kafka", "postgres", "consumer", "effects", "retry", "topics", "inbox", "relay", "admin", "log"];
 
 const PREFIX: &str = "SEKALI_";
 const FILE_SUFFIX: &str = "_file";

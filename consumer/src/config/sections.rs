@@ -16,6 +16,7 @@ const EXECUTORS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 const BATCH_MESSAGES_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
 const BUFFER_MESSAGES_MAX: NonZeroUsize = NonZeroUsize::new(16_000).unwrap();
 const BUFFER_BYTES_MAX: NonZeroU32 = NonZeroU32::new(96 * 1024 * 1024).unwrap();
+const EFFECTS_MAX: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 const HELD_MESSAGES_PER_KEY_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 const HELD_MESSAGES_MAX: NonZeroU32 = NonZeroU32::new(100_000).unwrap();
 const MESSAGE_BYTES_MAX: NonZeroU32 = NonZeroU32::new(1024 * 1024).unwrap();
@@ -116,6 +117,23 @@ section! {
         /// stopped process gets near it.
         #[serde(with = "duration")]
         max_poll_interval: Duration = Duration::from_secs(300),
+    }
+}
+
+section! {
+    /// Messages whose effect happens outside the database.
+    EffectsSection {
+        /// Effects in progress at once in one process, one of each key. Lower waits for slow receivers, higher is more
+        /// load on them.
+        concurrent_max: NonZeroUsize = EFFECTS_MAX,
+        /// How long a lease lasts without a heartbeat. Lower takes the effects of a process over that only stood still
+        /// for a while, higher leaves those of a dead process waiting.
+        #[serde(with = "duration")]
+        lease_ttl: Duration = Duration::from_secs(30),
+        /// Longest run of one effect, after which it has failed. Lower gives up on slow receivers and repeats what they
+        /// may have done, higher lets a hanging one keep its key waiting.
+        #[serde(with = "duration")]
+        perform_timeout: Duration = Duration::from_secs(60),
     }
 }
 

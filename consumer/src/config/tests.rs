@@ -116,7 +116,7 @@ fn values_that_do_not_fit_together_are_refused() {
         ("consumer", "handler_timeout = \"5m\"", "consumer.handler_timeout (text): must be shorter than"),
         ("consumer", "session_timeout = \"6m\"", "consumer.session_timeout (text): must not exceed"),
         ("consumer", "max_poll_interval = \"45s\"", "consumer.drain_timeout: must be shorter than half"),
-        ("consumer", "executors = 6", "postgres.pool_max_connections: must be at least consumer.executors + 3 = 9"),
+        ("consumer", "executors = 6", "postgres.pool_max_connections: must be at least consumer.executors + 4 = 10"),
         ("consumer", "handler_timeout = \"31s\"", "postgres.statement_timeout: must be at least"),
         (
             "consumer",

@@ -125,7 +125,8 @@ impl<M> Core<M> {
         let holds = self.known.read_again_at();
         let starved = self.owned.values().filter_map(|it| Some(it.starving()?.after(self.limits.stall_timeout)));
         let effects = self.effects.iter().flat_map(Effects::deadlines);
-        let all = starved.chain(effects).chain(waits).chain(due).chain(beat).chain(again).chain(holds).chain(self.stopping);
+        let all =
+            starved.chain(effects).chain(waits).chain(due).chain(beat).chain(again).chain(holds).chain(self.stopping);
         all.filter(|it| now < *it).min()
     }
 

@@ -354,9 +354,8 @@ impl<M> Core<M> {
             return;
         }
         let items: Vec<Item<M>> = items.into_iter().filter_map(|it| self.keep(it)).collect();
-        let refused = |it: &Item<M>| {
-            findings.full.iter().any(|(at, from)| *at == it.partition && *from <= it.record.offset)
-        };
+        let refused =
+            |it: &Item<M>| findings.full.iter().any(|(at, from)| *at == it.partition && *from <= it.record.offset);
         match outcome {
             _ if items.is_empty() => {}
             Outcome::Failed(_) => self.lanes[id.0].failed(items),

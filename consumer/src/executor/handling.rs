@@ -1,6 +1,8 @@
 //! Calling the handler, with everything that it may do wrong contained.
 
+use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use deadpool_postgres::ClientWrapper;
 use futures_util::FutureExt;
@@ -14,6 +16,7 @@ use crate::core::hold::{Answered, Rule, parked_after};
 use crate::failure::FailureClass;
 use crate::handler::Answer;
 use crate::incoming::Incoming;
+use crate::metrics::Metrics;
 use crate::{Failure, Handler, Reply, Transaction};
 
 impl<H: Handler> Executor<H> {
@@ -56,25 +59,33 @@ impl<H: Handler> Executor<H> {
             return Ok(Vec::new());
         }
         let tx = Transaction::over(client);
-        let work = AssertUnwindSafe(self.shared.handler.handle_batch(messages, &tx)).catch_unwind();
-        let limit = self.shared.handler_timeout;
-        let replies = match timeout(limit, work).await {
-            Ok(Ok(replies)) => replies?,
-            // The panic's own message may quote the payload; it is in the log of the panic hook.
-            Ok(Err(_panic)) => {
-                self.shared.metrics.panicked();
-                return Err(Failure::new(FailureClass::Panic, "the handler panicked"));
-            }
-            Err(_elapsed) => {
-                let text = format!("the handler took longer than {} ms", limit.as_millis());
-                return Err(Failure::new(FailureClass::Timeout, text));
-            }
-        };
+        let work = self.shared.handler.handle_batch(messages, &tx);
+        let replies = contained(self.shared.handler_timeout, &self.shared.metrics, work).await?;
         if replies.len() != messages.len() {
             let text = format!("the handler gave {} replies for {} messages", replies.len(), messages.len());
             return Err(Failure::transient(text));
         }
         Ok(replies)
+    }
+}
+
+/// Runs a team's own code: it may panic, and it may hang.
+pub(crate) async fn contained<T>(
+    limit: Duration,
+    metrics: &Metrics,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    match timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
+        Ok(Ok(result)) => result,
+        // The panic's own message may quote the payload; it is in the log of the panic hook.
+        Ok(Err(_panic)) => {
+            metrics.panicked();
+            Err(Failure::new(FailureClass::Panic, "the handler panicked"))
+        }
+        Err(_elapsed) => {
+            let text = format!("the handler took longer than {} ms", limit.as_millis());
+            Err(Failure::new(FailureClass::Timeout, text))
+        }
     }
 }
 

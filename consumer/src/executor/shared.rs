@@ -44,7 +44,7 @@ pub(crate) struct Shared<H> {
 }
 
 impl<H> Shared<H> {
-    pub(super) fn desk<'a>(&'a self, client: &'a ClientWrapper) -> Desk<'a> {
+    pub(crate) fn desk<'a>(&'a self, client: &'a ClientWrapper) -> Desk<'a> {
         let now_ms = self.clock.now_ms();
         Desk { client, consumer_id: self.consumer_id, routes: &self.routes, rule: self.rule, now_ms }
     }

@@ -61,35 +61,6 @@ impl<H: Handler> Executor<H> {
         Ok((written.fates, findings))
     }
 
-    /// Whether what must be parked may be: holds have a limit for each key and one for all.
-    async fn find_room(&self, client: &ClientWrapper, parked: &[&Item<Incoming>]) -> Result<(), Ended> {
-        if parked.is_empty() {
-            return Ok(());
-        }
-        let shared = &self.shared;
-        let mut waiting: HashMap<HoldKey<'_>, u64> = HashMap::new();
-        let parked: Vec<_> = parked.iter().filter_map(|it| Some((*it, it.record.message.hold_key()?))).collect();
-        let keys: Vec<HoldKey<'_>> = parked.iter().map(|it| it.1).collect::<BTreeSet<_>>().into_iter().collect();
-        let counts = hold::count(client, shared.consumer_id, &keys).await?;
-        for (topic, key, count) in &counts {
-            waiting.insert((topic, key), *count);
-        }
-        let mut all = shared.held.load(Ordering::Relaxed);
-        let mut full: Vec<(Partition, Offset)> = Vec::new();
-        for (item, key) in parked {
-            let count = waiting.entry(key).or_default();
-            if shared.held_per_key_max <= *count || shared.held_max <= all {
-                if !full.iter().any(|it| it.0 == item.partition) {
-                    full.push((item.partition, item.record.offset));
-                }
-                continue;
-            }
-            *count += 1;
-            all += 1;
-        }
-        if full.is_empty() { Ok(()) } else { Err(Ended::Full(full)) }
-    }
-
     /// Takes up messages that were held; what was taken up is in `items`, also when it ends badly.
     pub(super) async fn transact_held(
         &mut self,
@@ -121,6 +92,37 @@ impl<H: Handler> Executor<H> {
         answered(deadline, write_held(client, &shared, &batch, &outcome)).await??;
         answered(deadline, seal_and_commit(client)).await??;
         Ok((outcome.fates, findings))
+    }
+}
+
+impl<H> Executor<H> {
+    /// Whether what must be parked may be: holds have a limit for each key and one for all.
+    pub(crate) async fn find_room(&self, client: &ClientWrapper, parked: &[&Item<Incoming>]) -> Result<(), Ended> {
+        if parked.is_empty() {
+            return Ok(());
+        }
+        let shared = &self.shared;
+        let mut waiting: HashMap<HoldKey<'_>, u64> = HashMap::new();
+        let parked: Vec<_> = parked.iter().filter_map(|it| Some((*it, it.record.message.hold_key()?))).collect();
+        let keys: Vec<HoldKey<'_>> = parked.iter().map(|it| it.1).collect::<BTreeSet<_>>().into_iter().collect();
+        let counts = hold::count(client, shared.consumer_id, &keys).await?;
+        for (topic, key, count) in &counts {
+            waiting.insert((topic, key), *count);
+        }
+        let mut all = shared.held.load(Ordering::Relaxed);
+        let mut full: Vec<(Partition, Offset)> = Vec::new();
+        for (item, key) in parked {
+            let count = waiting.entry(key).or_default();
+            if shared.held_per_key_max <= *count || shared.held_max <= all {
+                if !full.iter().any(|it| it.0 == item.partition) {
+                    full.push((item.partition, item.record.offset));
+                }
+                continue;
+            }
+            *count += 1;
+            all += 1;
+        }
+        if full.is_empty() { Ok(()) } else { Err(Ended::Full(full)) }
     }
 
     /// Whether the decision was ours to take, and whether something that waits behind its key may run now.

@@ -13,7 +13,7 @@ use crate::postgres::hold::{self, Head};
 use crate::postgres::inbox;
 
 /// Writes results, decisions and parked messages of a batch. Whether something that was held may run now.
-pub(super) async fn write<H>(
+pub(crate) async fn write<H>(
     client: &ClientWrapper,
     shared: &Shared<H>,
     batch: &Batch<'_>,
@@ -71,7 +71,11 @@ pub(super) async fn write_held<H>(
     Ok(())
 }
 
-async fn store_results(client: &ClientWrapper, consumer_id: i16, results: &[(Uuid, Value)]) -> Result<(), Failure> {
+pub(crate) async fn store_results(
+    client: &ClientWrapper,
+    consumer_id: i16,
+    results: &[(Uuid, Value)],
+) -> Result<(), Failure> {
     if results.is_empty() {
         return Ok(());
     }

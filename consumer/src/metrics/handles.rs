@@ -110,8 +110,8 @@ impl Metrics {
         }
     }
 
-    /// A transaction with messages that were held was committed.
-    pub(crate) fn held_batch(&self, messages: usize) {
+    /// A transaction was committed that is not one batch of a partition's records.
+    pub(crate) fn committed(&self, messages: usize) {
         self.commits.increment(1);
         self.batch_size.record(messages as f64);
     }
@@ -237,7 +237,8 @@ fn labelled(metric: &Metric, labels: &[(&'static str, &str)]) -> Counter {
     counter!(metric.name, to_labels(labels))
 }
 
-fn distribution(metric: &Metric, labels: &[(&'static str, &str)]) -> Histogram {
+/// The histogram of a metric whose label values are only known at run time.
+pub(crate) fn distribution(metric: &Metric, labels: &[(&'static str, &str)]) -> Histogram {
     histogram!(metric.name, to_labels(labels))
 }
 

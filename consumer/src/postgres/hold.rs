@@ -67,6 +67,14 @@ const MESSAGES: &str = "SELECT it.topic, it.resource_key, it.key, it.key_text, i
      AND held.topic = asked.topic AND held.resource_key = asked.resource_key ORDER BY seq LIMIT $4) AS it \
      ORDER BY asked.nr, it.seq LIMIT $4";
 
+/// The first message behind each key.
+const FIRST: &str = "SELECT it.topic, it.resource_key, it.key, it.key_text, it.\"partition\", it.\"offset\", \
+     it.timestamp_ms, it.payload, it.header_names, it.header_values \
+     FROM unnest($2::text[], $3::bytea[]) WITH ORDINALITY AS asked (topic, resource_key, nr) \
+     CROSS JOIN LATERAL (SELECT * FROM sekali.held_message AS held WHERE held.consumer_id = $1 \
+     AND held.topic = asked.topic AND held.resource_key = asked.resource_key ORDER BY seq LIMIT 1) AS it \
+     ORDER BY asked.nr";
+
 /// Keys are looked up one by one, whatever the planner thinks of the table.
 const REMOVE: &str = "DELETE FROM sekali.held_message AS held \
      USING (SELECT DISTINCT topic, resource_key FROM unnest($2::text[], $3::bytea[]) AS done (topic, resource_key)) AS done \
@@ -213,6 +221,22 @@ pub(crate) async fn take(client: &ClientWrapper, consumer_id: i16, keys_max: i64
     let (topics, resource_keys) = columns(keys.iter().map(|it| (it.0.as_str(), it.1.as_slice())));
     let statement = client.prepare_cached(MESSAGES).await?;
     let rows = client.query(&statement, &[&consumer_id, &topics, &resource_keys, &max]).await?;
+    let messages = rows.iter().map(held).collect();
+    Ok(Taken { keys, messages })
+}
+
+/// The first message behind each of these keys, which are locked.
+pub(crate) async fn first_of(
+    client: &ClientWrapper,
+    consumer_id: i16,
+    keys: Vec<(String, Vec<u8>)>,
+) -> Result<Taken, Error> {
+    if keys.is_empty() {
+        return Ok(Taken { keys, messages: Vec::new() });
+    }
+    let (topics, resource_keys) = columns(keys.iter().map(|it| (it.0.as_str(), it.1.as_slice())));
+    let statement = client.prepare_cached(FIRST).await?;
+    let rows = client.query(&statement, &[&consumer_id, &topics, &resource_keys]).await?;
     let messages = rows.iter().map(held).collect();
     Ok(Taken { keys, messages })
 }

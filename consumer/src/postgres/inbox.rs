@@ -157,7 +157,7 @@ pub(crate) async fn store_results(
 }
 
 /// Indexes of the first copy of each key, sorted by key.
-fn sorted_first_copies(requests: &[Request]) -> Vec<usize> {
+pub(super) fn sorted_first_copies(requests: &[Request]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..requests.len()).collect();
     order.sort_unstable_by_key(|&it| (requests[it].key, it));
     order.dedup_by_key(|it| requests[*it].key);
@@ -165,11 +165,16 @@ fn sorted_first_copies(requests: &[Request]) -> Vec<usize> {
 }
 
 fn read(row: &SqlRow) -> (Uuid, (Row, bool)) {
+    let (key, read) = self::row(row);
+    (key, (read, row.get(4)))
+}
+
+/// Key, state, attempt and fingerprint.
+pub(super) fn row(row: &SqlRow) -> (Uuid, Row) {
     let attempt: i16 = row.get(2);
     // A state that this version does not know was decided by a newer one.
     let state = State::from_i16(row.get(1)).unwrap_or(State::Processed);
-    let read = Row { state, attempt: attempt.unsigned_abs().into(), fingerprint: row.get(3) };
-    (row.get(0), (read, row.get(4)))
+    (row.get(0), Row { state, attempt: attempt.unsigned_abs().into(), fingerprint: row.get(3) })
 }
 
 /// The number that stands for a consumer's name in the tables.

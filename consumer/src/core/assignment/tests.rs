@@ -24,6 +24,7 @@ fn with_dead_letters(dead_letters_ahead_max: Option<u32>) -> Core<()> {
         order: Order::None,
         full_delay: SECOND,
         holds_interval: SECOND,
+        effects_max: None,
         dead_letters_ahead_max,
         dead_letter_refill: SECOND,
     };

@@ -131,7 +131,8 @@ impl World {
             return Err((Outcome::Interrupted, Findings::default()));
         }
         let first = |key: &usize| self.tables.held.get(key).and_then(|it| it.first()).copied();
-        let ready: Vec<Logged> = self.tables.holds.iter().filter(|it| it.1.ready).filter_map(|it| first(it.0)).collect();
+        let ready: Vec<Logged> =
+            self.tables.holds.iter().filter(|it| it.1.ready).filter_map(|it| first(it.0)).collect();
         let free: Vec<Logged> = ready.into_iter().filter(|it| !self.lease_lasts(it.id)).collect();
         let more = max < free.len();
         let leased = free.into_iter().take(max).map(|it| self.lease(self.held_item(&it))).collect();

@@ -46,7 +46,11 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "fn lost(&mut self, partitions: &[Partition]) {\n        self.drop_redo(|partition| partitions.contains(&partition));",
         "fn lost(&mut self, partitions: &[Partition]) {",
     ),
-    mutant("assignment.rs", "let idle = !performing && self.lanes.iter().all(|it| it.stage != Stage::Busy);", "let idle = !performing;"),
+    mutant(
+        "assignment.rs",
+        "let idle = !performing && self.lanes.iter().all(|it| it.stage != Stage::Busy);",
+        "let idle = !performing;",
+    ),
     mutant("assignment.rs", ".map(|it| (partition, it)));", ".map(|it| (partition, it + 1)));"),
     // Pauses.
     mutant("assignment.rs", "(Some(_), None) => actions.push(Action::Resume(partition)),", "(Some(_), None) => {}"),

@@ -1,0 +1,104 @@
+//! Performs effects, each in a task of its own.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::{Effect, Ended, Lease, Performing};
+use crate::core::{Event, LaneId, Leased, Outcome, Performed};
+use crate::executor::handling::contained;
+use crate::executor::{Executor, Shared, Work};
+use crate::incoming::Incoming;
+use crate::{Failure, metrics};
+
+/// One for each process.
+pub(crate) struct Performer<E: Effect> {
+    pub(crate) shared: Arc<Shared<Performing<E>>>,
+    pub(crate) results: mpsc::UnboundedSender<Event<Incoming>>,
+    /// Ends what is still in progress when the drain timeout has passed.
+    pub(crate) abort: CancellationToken,
+}
+
+impl<E: Effect> Performer<E> {
+    /// Performs what comes until the sender is gone, or until the abort.
+    pub(crate) async fn run(self, mut leased: mpsc::UnboundedReceiver<Leased<Incoming>>) {
+        let tasks = TaskTracker::new();
+        let this = Arc::new(self);
+        while let Some(leased) = leased.recv().await {
+            let this = this.clone();
+            tasks.spawn(async move {
+                tokio::select! {
+                    () = this.abort.cancelled() => {}
+                    () = this.perform(leased) => {}
+                }
+            });
+        }
+        tasks.close();
+        tasks.wait().await;
+    }
+
+    async fn perform(&self, leased: Leased<Incoming>) {
+        let (fence, started) = (leased.fence, Instant::now());
+        let performing = &self.shared.handler;
+        let lease = Lease { fence, lost: performing.leases.lost(fence) };
+        let ended = tokio::select! {
+            biased;
+            () = lease.lost.cancelled() => None,
+            ended = self.attempt(&leased, &lease) => Some(ended),
+        };
+        let (outcome, result) = match ended {
+            Some(Ok(outcome)) => {
+                performing.ended().insert(fence, Ended::Done(Arc::new(outcome)));
+                (Performed::Done, "ok")
+            }
+            Some(Err(failure)) => match failure.class().outcome() {
+                Outcome::Failed(kind) => {
+                    performing.ended().insert(fence, Ended::Failed(failure.class(), failure.info()));
+                    (Performed::Failed(kind), "failed")
+                }
+                Outcome::Interrupted | Outcome::Decided | Outcome::Full => {
+                    performing.leases.give_back(fence).await;
+                    (Performed::Interrupted, "interrupted")
+                }
+            },
+            None => {
+                performing.leases.forget(fence);
+                (Performed::Interrupted, "lost")
+            }
+        };
+        let topic = self.shared.routes.source_name(leased.item.partition.topic);
+        metrics::distribution(&metrics::EFFECT_DURATION, &[("topic", topic), ("result", result)])
+            .record(started.elapsed().as_secs_f64());
+        // The driver is gone only when nothing is to be done any more.
+        let _gone = self.results.send(Event::Performed { leased, outcome });
+    }
+
+    async fn attempt(&self, leased: &Leased<Incoming>, lease: &Lease) -> Result<E::Outcome, Failure> {
+        let performing = &self.shared.handler;
+        match &leased.item.record.message {
+            Incoming::Message(message) => {
+                let work = performing.effect.perform(message, lease);
+                contained(performing.timeout, &self.shared.metrics, work).await
+            }
+            Incoming::Invalid { reason, .. } => Err(Failure::invalid(reason)),
+        }
+    }
+}
+
+/// Executors that take leases and write outcomes.
+pub(crate) fn start_executors<E: Effect>(
+    shared: &Arc<Shared<Performing<E>>>,
+    count: usize,
+    executors: &TaskTracker,
+    results: &mpsc::UnboundedSender<Event<Incoming>>,
+) -> Vec<mpsc::Sender<Work>> {
+    let start = |lane| {
+        let (orders_in, orders) = mpsc::channel(1);
+        executors.spawn(Executor::new(lane, shared.clone()).run_effects(orders, results.clone()));
+        orders_in
+    };
+    (0..count).map(LaneId).map(start).collect()
+}
