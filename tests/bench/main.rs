@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod child;
+mod effects;
 mod failures;
 mod hand;
 mod load;
@@ -25,7 +26,7 @@ use load::Load;
 use report::Report;
 use servers::Servers;
 
-const USAGE: &str = "usage: sekali-bench [--quick] [--failures] [--soak SECONDS] [--events N] [--rounds N]";
+const USAGE: &str = "usage: sekali-bench [--quick] [--failures] [--effects] [--soak SECONDS] [--events N] [--rounds N]";
 /// Spread over this many partitions.
 const PARTITIONS: i32 = 12;
 
@@ -35,6 +36,8 @@ struct Options {
     rounds: usize,
     /// Measure what failing events cost instead of comparing with the hand-written loop.
     failures: bool,
+    /// Measure how many effects outside the database are performed.
+    effects: bool,
     /// Run under a steady load for so long instead, and look at memory.
     soak: Option<std::time::Duration>,
 }
@@ -75,6 +78,9 @@ async fn bench(options: &Options) -> Result<bool, anyhow::Error> {
     if let Some(duration) = options.soak {
         return soak::soak(duration).await;
     }
+    if options.effects {
+        return effects::bench().await;
+    }
     if options.failures {
         return failures::bench(options.events, options.rounds).await;
     }
@@ -104,7 +110,7 @@ async fn bench(options: &Options) -> Result<bool, anyhow::Error> {
 }
 
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, anyhow::Error> {
-    let mut options = Options { events: 200_000, rounds: 3, failures: false, soak: None };
+    let mut options = Options { events: 200_000, rounds: 3, failures: false, effects: false, soak: None };
     while let Some(argument) = arguments.next() {
         let mut number = || {
             let value = arguments.next().with_context(|| format!("{argument} needs a number"))?;
@@ -117,6 +123,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, anyho
         match argument.as_str() {
             "--quick" => options = Options { events: 50_000, rounds: 1, ..options },
             "--failures" => options.failures = true,
+            "--effects" => options.effects = true,
             "--soak" => options.soak = Some(std::time::Duration::from_secs(number()? as u64)),
             "--events" => options.events = number()?,
             "--rounds" => options.rounds = number()?,

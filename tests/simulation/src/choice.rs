@@ -94,6 +94,8 @@ pub(crate) enum Fault {
     PublishedTwice,
     /// A client hands out records once more.
     ReadTwice,
+    /// A lease ends although its owner is alive.
+    LeaseEnds,
 }
 
 /// How often something may still go wrong.
@@ -106,7 +108,7 @@ pub(crate) enum Faults {
 }
 
 impl Fault {
-    const COUNT: usize = Fault::ReadTwice as usize + 1;
+    const COUNT: usize = Fault::LeaseEnds as usize + 1;
 }
 
 impl Faults {

@@ -48,8 +48,8 @@ pub(crate) struct Tables {
     pub(crate) held: BTreeMap<usize, Vec<Logged>>,
     /// Effects in progress.
     pub(crate) leases: BTreeMap<Id, Lease>,
-    /// The last fence.
-    pub(crate) fence: i64,
+    /// How many leases there were on each message.
+    pub(crate) fences: BTreeMap<Id, i64>,
     /// Retry tier or dead-letter topic, and the record.
     pub(crate) outbox: Vec<(Option<usize>, Logged)>,
 }

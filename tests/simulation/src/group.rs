@@ -1,10 +1,10 @@
 //! The consumer group: who owns what, and everything that may happen to its members.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
-use sekali_consumer::core::{Offset, Partition, Timestamp};
+use sekali_consumer::core::{Fence, Offset, Partition, Timestamp};
 
 use super::choice::{Fault, Random};
 use super::process::Process;
@@ -211,6 +211,11 @@ impl Group {
     pub(crate) fn deliver_commit(&mut self, random: &mut Random, world: &mut World, index: usize) -> bool {
         let owners = &self.owners;
         Rc::make_mut(&mut self.members[index]).deliver_commit(random, world, |it| owners.get(&it) == Some(&index))
+    }
+
+    /// Fences of all leases of members that are alive.
+    pub(crate) fn fences(&self) -> BTreeSet<Fence> {
+        self.members.iter().flat_map(|it| it.fences()).collect()
     }
 
     /// Whether the owner of a partition that is handed over has let go of it; `None` when nothing is handed over.

@@ -164,6 +164,7 @@ impl World {
     /// Nothing of it is ever seen again.
     pub(crate) fn drop_account(&mut self, id: Id) {
         self.tables.inbox.remove(&id);
+        self.tables.fences.remove(&id);
         let account = Rc::make_mut(&mut self.accounts).remove(&id);
         if let Some(ids) = account.and_then(|it| Rc::make_mut(&mut self.by_key).get_mut(&it.key)) {
             ids.retain(|it| *it != id);

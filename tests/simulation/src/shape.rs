@@ -32,6 +32,8 @@ pub(crate) struct Shape {
     pub(crate) one_commit_on_its_way: bool,
     /// How long a lease lasts.
     pub(crate) lease_ttl: Duration,
+    /// How soon somebody looks again who met a lease.
+    pub(crate) lease_look: Duration,
     /// `order`, `effects_max` and `dead_letters_ahead_max` are the world's own.
     pub(crate) limits: Limits,
 }
@@ -55,6 +57,7 @@ pub(crate) static SEEDED: Shape = Shape {
     idle_max: Duration::from_millis(40),
     drain: Duration::from_millis(500),
     lease_ttl: Duration::from_millis(150),
+    lease_look: Duration::from_millis(40),
     one_commit_on_its_way: false,
     limits: Limits {
         lanes: LANES_MAX,
@@ -89,6 +92,7 @@ pub(crate) static LASTING: Shape = Shape {
     idle_max: Duration::from_millis(100),
     drain: Duration::from_secs(5),
     lease_ttl: Duration::from_secs(30),
+    lease_look: Duration::from_secs(1),
     one_commit_on_its_way: false,
     limits: Limits {
         lanes: LANES_MAX,
@@ -129,7 +133,8 @@ const fn still(lanes: usize, partitions: usize) -> Shape {
         fetch_max: 3,
         idle_max: Duration::ZERO,
         drain: Duration::MAX,
-        lease_ttl: Duration::ZERO,
+        lease_ttl: Duration::MAX,
+        lease_look: Duration::ZERO,
         one_commit_on_its_way: true,
         limits: Limits {
             lanes,

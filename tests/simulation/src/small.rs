@@ -27,6 +27,8 @@ pub struct SmallWorld {
     shape: &'static Shape,
     rule: Rule,
     held_per_key_max: usize,
+    /// Effects in progress, where messages have effects outside the database.
+    effects_max: Option<usize>,
     /// Key and behaviour of each message, in the order of the log. Of two partitions, even keys go to the first one.
     messages: &'static [(usize, Behaviour)],
     /// What may go wrong, each as often as it is named.
@@ -50,6 +52,9 @@ pub(crate) struct State {
 pub(crate) enum Step {
     Fetch(usize, Partition, usize),
     Execute(usize),
+    Perform(usize),
+    /// A lease of somebody who is gone runs out.
+    LeaseEnds(Id),
     Report(usize),
     DeliverCommit(usize),
     LookAtHolds(usize),
@@ -89,6 +94,7 @@ impl SmallWorld {
         world.faults = Faults::of(self.faults);
         world.rule = self.rule;
         world.held_per_key_max = self.held_per_key_max;
+        world.effects_max = self.effects_max;
         let mut sequences = vec![0; self.shape.keys];
         for (id, (key, behaviour)) in (0..).zip(self.messages) {
             sequences[*key] += 1;
@@ -130,6 +136,9 @@ impl State {
                 steps.push(Step::Operate(id, true));
             }
         }
+        if let Some(id) = self.world.orphaned(&self.group.fences()) {
+            steps.push(Step::LeaseEnds(id));
+        }
         if self.group.has_zombies() {
             steps.push(Step::Notice);
         }
@@ -155,6 +164,7 @@ impl State {
             }
         };
         add(process.has_work(), Step::Execute(member));
+        add(process.performs(), Step::Perform(member));
         add(process.has_reports(), Step::Report(member));
         add(process.has_commits(), Step::DeliverCommit(member));
         add(process.has_reads(), Step::LookAtHolds(member));
@@ -204,6 +214,8 @@ impl State {
         }
         match step {
             Step::Fetch(member, place, max) => group.member(member).fetch_from(random, world, place, max),
+            Step::Perform(member) => drop(group.member(member).perform(random, world)),
+            Step::LeaseEnds(id) => world.end_lease(id),
             Step::Execute(member) => drop(group.member(member).execute(random, world)),
             Step::Report(member) => drop(group.member(member).report(world)),
             Step::DeliverCommit(member) => drop(group.deliver_commit(random, world, member)),

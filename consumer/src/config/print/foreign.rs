@@ -39,7 +39,7 @@ pub(crate) const POSTGRES: Docs = Docs {
         (
             "pool_max_connections",
             &[
-                "Connections of this process at most, at least consumer.executors + 3. Fewer wait for each other;",
+                "Connections of this process at most, at least consumer.executors + 4. Fewer wait for each other;",
                 "more use up the server's max_connections over all processes.",
             ],
         ),

@@ -11,7 +11,7 @@ use sekali_consumer::core::{
 use sekali_schemas::inbox::State;
 
 use super::{Effects, Hold, Lease, key_id};
-use crate::choice::{Fault, Random};
+use crate::choice::{Fault, Faults, Random};
 use crate::world::{Id, Logged, Manner, World};
 
 /// What a transaction that takes leases came to.
@@ -29,15 +29,34 @@ pub(crate) struct Written {
     pub(crate) findings: Findings,
 }
 
+/// More leases than one message ever has.
+const FENCES_MAX: i64 = 100_000;
+
 impl World {
-    fn lease_lasts(&self, id: Id) -> bool {
-        self.tables.leases.get(&id).is_some_and(|it| self.now < it.until)
+    fn lease_lasts(&mut self, random: &mut Random, id: Id) -> bool {
+        let lasts = self.tables.leases.get(&id).is_some_and(|it| self.now < it.until);
+        // Where time stands still, a lease ends when fate has it.
+        lasts && !(self.faults != Faults::Chance && self.strikes(random, Fault::LeaseEnds, 1))
+    }
+
+    /// Leases of nobody who is alive, which end some time. `alive` are the fences of the others.
+    pub(crate) fn orphaned(&self, alive: &BTreeSet<Fence>) -> Option<Id> {
+        let orphaned = |it: &&Lease| self.now < it.until && !alive.contains(&it.fence);
+        self.tables.leases.iter().find(|it| orphaned(&it.1)).map(|it| *it.0)
+    }
+
+    pub(crate) fn end_lease(&mut self, id: Id) {
+        if let Some(lease) = self.tables.leases.get_mut(&id) {
+            lease.until = self.now;
+        }
     }
 
     fn lease(&mut self, item: Item<Logged>) -> Leased<Logged> {
         let id = item.record.message.id;
-        self.tables.fence += 1;
-        let fence = Fence(self.tables.fence);
+        // Of each message they rise; different messages never share one.
+        let count = self.tables.fences.entry(id).or_default();
+        *count += 1;
+        let fence = Fence(id as i64 * FENCES_MAX + *count);
         let until = self.now.after(self.shape.lease_ttl);
         if self.tables.leases.insert(id, Lease { fence, until }).is_some() {
             self.account(id).unknown += 1;
@@ -55,7 +74,7 @@ impl World {
             return Err((Outcome::Interrupted, Findings::default(), items));
         }
         let retry = items[0].partition.retry;
-        let verdicts: Vec<Leasing> = items.iter().map(|it| self.leasing(it)).collect();
+        let verdicts: Vec<Leasing> = items.iter().map(|it| self.leasing(random, it)).collect();
         let mut pending = BTreeSet::new();
         for (item, verdict) in items.iter().zip(&verdicts) {
             match verdict {
@@ -103,7 +122,7 @@ impl World {
                 }
                 Leasing::Wait => {
                     let until = self.tables.leases[&logged.id].until;
-                    claims.later.push((item, until.min(self.now.after(self.shape.lease_ttl / 4))));
+                    claims.later.push((item, until.min(self.now.after(self.shape.lease_look))));
                 }
                 Leasing::Other(_) => self.stats.duplicates += 1,
             }
@@ -111,13 +130,14 @@ impl World {
         Ok(claims)
     }
 
-    fn leasing(&mut self, item: &Item<Logged>) -> Leasing {
+    fn leasing(&mut self, random: &mut Random, item: &Item<Logged>) -> Leasing {
         let logged = item.record.message;
         if logged.due_at.is_some_and(|it| self.now < it) {
             self.violated(format!("message {} was leased before it was due", logged.id));
         }
         let asking = Asking { retry: item.partition.retry, attempt: logged.attempt, fingerprint: logged.fingerprint };
-        leasing(asking, self.tables.inbox.get(&logged.id).copied(), self.lease_lasts(logged.id))
+        let lasts = self.lease_lasts(random, logged.id);
+        leasing(asking, self.tables.inbox.get(&logged.id).copied(), lasts)
     }
 
     fn no_room<'a>(&self, parked: impl Iterator<Item = &'a Item<Logged>>) -> Vec<(Partition, Offset)> {
@@ -133,7 +153,7 @@ impl World {
         let first = |key: &usize| self.tables.held.get(key).and_then(|it| it.first()).copied();
         let ready: Vec<Logged> =
             self.tables.holds.iter().filter(|it| it.1.ready).filter_map(|it| first(it.0)).collect();
-        let free: Vec<Logged> = ready.into_iter().filter(|it| !self.lease_lasts(it.id)).collect();
+        let free: Vec<Logged> = ready.into_iter().filter(|it| !self.lease_lasts(random, it.id)).collect();
         let more = max < free.len();
         let leased = free.into_iter().take(max).map(|it| self.lease(self.held_item(&it))).collect();
         Ok(Claims { leased, later: Vec::new(), findings: Findings { ready: Some(more), ..Findings::default() } })

@@ -15,9 +15,10 @@ const fn mutant(file: &'static str, from: &'static str, to: &'static str) -> Mut
 }
 
 /// Every file that some mutant changes.
-pub(crate) const FILES: [&str; 9] = [
+pub(crate) const FILES: [&str; 10] = [
     "assignment.rs",
     "budget.rs",
+    "effects.rs",
     "hold.rs",
     "known.rs",
     "lane.rs",
@@ -66,7 +67,11 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant("assignment.rs", "let again = self.recommit_at <= now;", "let again = false;"),
     mutant("assignment.rs", "actions.push(Action::Commit(positions));", ""),
     mutant("assignment.rs", ".chain(again)", ".chain(None.filter(|_| again.is_some()))"),
-    mutant("assignment.rs", "starved.chain(waits)", "starved.chain(waits.filter(|_| false))"),
+    mutant(
+        "assignment.rs",
+        "starved.chain(effects).chain(waits)",
+        "starved.chain(effects).chain(waits.filter(|_| false))",
+    ),
     mutant("assignment.rs", ".chain(due)", ".chain(due.filter(|_| false))"),
     // Reads of the holds.
     mutant("assignment.rs", "self.limits.order == Order::None || self.stopping.is_some()", "self.stopping.is_some()"),
@@ -178,8 +183,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "work.rs",
-        "pub(super) fn start(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {\n        if self.stopping.is_some() {",
-        "pub(super) fn start(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {\n        if false {",
+        "            return;\n        }\n        if self.stopping.is_some() {\n            return;\n        }\n        for id in",
+        "            return;\n        }\n        for id in",
     ),
     // Holes in the log, and clients that hand out nothing.
     mutant(
@@ -225,4 +230,89 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant("work.rs", "if item.epoch == Epoch::HELD {", "if false {"),
     mutant("work.rs", "care, dead_max: self.budget.available() });", "care, dead_max: usize::MAX });"),
     mutant("work.rs", "let dead_max = self.budget.available();", "let dead_max = usize::MAX;"),
+    // Effects outside the database.
+    mutant(
+        "effects.rs",
+        "let key = item.record.key.filter(|_| ordered);",
+        "let key = item.record.key.filter(|_| ordered && false);",
+    ),
+    mutant("effects.rs", "Some(next) => self.ready.push_back(next),", "Some(_) => {}"),
+    mutant(
+        "effects.rs",
+        "for leased in leased {\n            let place = self.place(&leased.item);\n            places.retain(|it| *it != place);",
+        "for leased in leased {\n            let place = self.place(&leased.item);",
+    ),
+    mutant(
+        "effects.rs",
+        "for (item, at) in later {\n            let place = self.place(&item);\n            places.retain(|it| *it != place);",
+        "for (item, at) in later {\n            let place = self.place(&item);\n            let _ = place;",
+    ),
+    mutant("effects.rs", "self.again(it.leased.item, now);", "let _ = it;"),
+    mutant(
+        "effects.rs",
+        "Performed::Interrupted => return self.again(leased.item, now.after(self.limits.full_delay)),",
+        "Performed::Interrupted => Verdict::Decide(self.decision(now, &leased.item, FailureKind::Transient)),",
+    ),
+    mutant(
+        "effects.rs",
+        "Performed::Done => Verdict::Done,",
+        "Performed::Done => Verdict::Decide(Decision::Dead(super::retry::Reason::Permanent)),",
+    ),
+    mutant("effects.rs", "if chosen.len() == max || (is_dead(&it) && room == 0) {", "if chosen.len() == max {"),
+    mutant(
+        "effects.rs",
+        "let free = max.saturating_sub(effects.performing.len() + with_executors);",
+        "let free = max;",
+    ),
+    mutant("effects.rs", "item.maybe_held = self.known.is_held(item.record.key);", "item.maybe_held = false;"),
+    mutant("effects.rs", "effects.look_at = Some(effects.look_at.map_or(at, |it| it.min(at)));", "let _ = effects;"),
+    mutant(
+        "effects.rs",
+        "(holds_known && !it.leaving && due && it.in_hand < share)",
+        "(!it.leaving && due && it.in_hand < share)",
+    ),
+    mutant(
+        "effects.rs",
+        "(holds_known && !it.leaving && due && it.in_hand < share)",
+        "(holds_known && due && it.in_hand < share)",
+    ),
+    mutant(
+        "effects.rs",
+        "let kept = ours.as_ref().is_some_and(|it| !it.leaving && !stopping);",
+        "let kept = ours.is_some();",
+    ),
+    mutant("effects.rs", "if let Some(owned) = ours {\n            owned.let_go();\n        }", "let _ = ours;"),
+    mutant(
+        "effects.rs",
+        "let back = if failed_together { &mut effects.alone } else { &mut effects.performed };",
+        "let back = &mut effects.performed;",
+    ),
+    mutant("effects.rs", "one.verdict = Verdict::Decide(self.decision(now, &one.leased.item, kind));", "let _ = kind;"),
+    mutant("effects.rs", "self.ready.extend(due.into_iter().map(|it| it.1));", "drop(due);"),
+    mutant(
+        "assignment.rs",
+        "let performing = self.effects.as_ref().is_some_and(|it| !it.is_idle());",
+        "let performing = false;",
+    ),
+    mutant(
+        "assignment.rs",
+        "self.drop_effects(|partition| partitions.contains(&partition));\n        self.releasing.push",
+        "self.releasing.push",
+    ),
+    mutant(
+        "assignment.rs",
+        "self.drop_redo(|_| true);\n        self.drop_effects(|_| true);",
+        "self.drop_redo(|_| true);",
+    ),
+    mutant(
+        "partition.rs",
+        "let lowest = self.open.first_key_value().map(|it| *it.0).or(self.taken_to);",
+        "let lowest = Some(offset + 1);",
+    ),
+    mutant(
+        "verdict.rs",
+        "Arrival::Handle if lease_lasts => Leasing::Wait,",
+        "Arrival::Handle if false && lease_lasts => Leasing::Wait,",
+    ),
+    mutant("assignment.rs", "starved.chain(effects)", "starved.chain(effects.filter(|_| false))"),
 ];

@@ -1,6 +1,6 @@
 //! Effects of a process: leases, what is in progress, and outcomes.
 
-use sekali_consumer::core::{Event, Findings, Item, LaneId, Leased, Outcome, Performed, Recorded};
+use sekali_consumer::core::{Event, Fence, Findings, Item, LaneId, Leased, Outcome, Performed, Recorded};
 
 use super::{Process, Work};
 use crate::choice::{Fault, Random};
@@ -113,6 +113,11 @@ impl Process {
 
     pub(crate) fn performs(&self) -> bool {
         !self.performing.is_empty()
+    }
+
+    /// Fences of its leases.
+    pub(crate) fn fences(&self) -> impl Iterator<Item = Fence> {
+        self.leases.keys().copied()
     }
 
     /// Prolongs the leases of this process, in one statement.

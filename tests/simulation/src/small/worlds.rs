@@ -4,7 +4,8 @@ use sekali_consumer::core::hold::{AfterDeadLetter, Rule};
 
 use super::SmallWorld;
 use crate::choice::Fault::{
-    Crash, HandOver, Impatience, Interruption, Leave, LostAnswer, LostCommit, PublishedTwice, ReadTwice, TakeOver,
+    Crash, HandOver, Impatience, Interruption, LeaseEnds, Leave, LostAnswer, LostCommit, PublishedTwice, ReadTwice,
+    TakeOver,
 };
 use crate::shape::{STILL, STILL_IN_ONE_PARTITION, STILL_WITH_TWO_LANES};
 use crate::world::{Behaviour, Manner};
@@ -26,6 +27,7 @@ const APART: SmallWorld = SmallWorld {
     shape: &STILL_IN_ONE_PARTITION,
     rule: Rule::ByKey(AfterDeadLetter::Continue),
     held_per_key_max: usize::MAX,
+    effects_max: None,
     messages: &[(2, FAILS_ONCE), (3, GOOD), (2, GOOD)],
     faults: &[],
     replays: false,
@@ -33,6 +35,9 @@ const APART: SmallWorld = SmallWorld {
 };
 const EAGER: SmallWorld = SmallWorld { eager: true, ..APART };
 const TWO: SmallWorld = SmallWorld { shape: &STILL, ..EAGER };
+
+/// Effects outside the database, two at once.
+const EFFECTS: SmallWorld = SmallWorld { effects_max: Some(2), ..EAGER };
 
 /// The small worlds.
 pub static SMALL_WORLDS: &[SmallWorld] = &[
@@ -209,4 +214,55 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
         ..TWO
     },
     SmallWorld { name: "a zombie, step by step", quick: false, states_min: 50_000, faults: &[TakeOver], ..APART },
+    SmallWorld { name: "effects, and a crash", states_min: 20_000, faults: &[Crash], ..EFFECTS },
+    SmallWorld { name: "effects, and a zombie", states_min: 30_000, faults: &[TakeOver], ..EFFECTS },
+    SmallWorld {
+        name: "effects, an interruption and a lost answer",
+        states_min: 6_000,
+        faults: &[Interruption, LostAnswer],
+        ..EFFECTS
+    },
+    SmallWorld {
+        name: "effects, a zombie whose lease ends early",
+        quick: false,
+        states_min: 300_000,
+        faults: &[TakeOver, LeaseEnds],
+        ..EFFECTS
+    },
+    SmallWorld {
+        name: "effects that are not recorded, and a crash",
+        states_min: 20_000,
+        messages: &[(2, FAILS_LATE), (3, GOOD), (2, GOOD)],
+        faults: &[Crash],
+        ..EFFECTS
+    },
+    SmallWorld {
+        name: "effects, a member that leaves, and a lost commit",
+        states_min: 8_000,
+        faults: &[Leave, LostCommit],
+        ..EFFECTS
+    },
+    SmallWorld {
+        name: "effects, a hand-over that is not waited for",
+        states_min: 16_000,
+        faults: &[HandOver, Impatience],
+        ..EFFECTS
+    },
+    SmallWorld {
+        name: "effects without order, a crash and a zombie",
+        quick: false,
+        states_min: 700_000,
+        rule: Rule::Never,
+        faults: &[Crash, TakeOver],
+        ..EFFECTS
+    },
+    SmallWorld {
+        name: "effects, a dead letter that holds its key, and a crash",
+        states_min: 28_000,
+        rule: HOLD,
+        replays: true,
+        messages: &[(2, POISON), (3, GOOD), (2, GOOD)],
+        faults: &[Crash],
+        ..EFFECTS
+    },
 ];

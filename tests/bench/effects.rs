@@ -1,0 +1,107 @@
+//! How many effects are performed where each takes a while: beside the limit, and with one key that is slow.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use sekali_consumer::admin::topics;
+use sekali_consumer::{Config, Consumer, Effect, Failure, Lease, Message, Reply, Transaction};
+use sekali_tests::harness::{Outgoing, TestDatabase, eventually, target_dir, unique};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use crate::servers::Servers;
+
+const KEYS: usize = 64;
+/// Of each key.
+const MESSAGES: usize = 300;
+const CALL: Duration = Duration::from_millis(20);
+const SLOW_CALL: Duration = Duration::from_secs(2);
+/// Of one key, beside the others.
+const SLOW_MESSAGES: usize = 2;
+/// Share of the limit that is to be reached.
+const GOAL: f64 = 0.80;
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Takes its time, and counts.
+struct Calls {
+    begun: Arc<AtomicUsize>,
+    ended: Arc<AtomicUsize>,
+}
+
+impl Effect for Calls {
+    type Outcome = ();
+
+    async fn perform(&self, message: &Message, _: &Lease) -> Result<(), Failure> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        let slow = message.idempotency_key().as_str().starts_with("slow");
+        tokio::time::sleep(if slow { SLOW_CALL } else { CALL }).await;
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn record(&self, _: &Message, (): &(), _: &Transaction<'_>) -> Result<Reply, Failure> {
+        Ok(Reply::done())
+    }
+}
+
+/// Whether the goal was reached and the oracle is content.
+pub(crate) async fn bench() -> Result<bool, anyhow::Error> {
+    let servers = Servers::start().await?;
+    let topic = servers.kafka().topic("effects", 1).await;
+    let database = TestDatabase::create_on(&servers.postgres()).await;
+    let (brokers, url, group) = (servers.kafka().bootstrap().to_owned(), database.url(), unique("effects"));
+    let config = Config::from_toml(&format!(
+        "[kafka]\nbrokers = \"{brokers}\"\n[postgres]\nurl = \"{url}\"\n[consumer]\ngroup = \"{group}\"\n\
+         topics = [\"{topic}\"]\n[admin]\nlisten = \"none\"\n[effects]\nconcurrent_max = {}\n",
+        KEYS + 1
+    ))?;
+    topics::apply(&config).await?;
+    // The slow key's first message is in progress all the time: nobody waits for it.
+    let slow = (0..SLOW_MESSAGES).map(|it| ("slow".to_owned(), format!("slow-{it}")));
+    let others = (0..KEYS * MESSAGES).map(|it| (format!("k-{}", it % KEYS), format!("m-{it}")));
+    servers.kafka().produce(&topic, slow.chain(others).map(|(key, id)| Outgoing::new(key, "{}").id(&id))).await;
+
+    let calls = Calls { begun: Arc::default(), ended: Arc::default() };
+    let (begun, ended) = (calls.begun.clone(), calls.ended.clone());
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(Consumer::connect_effect(config, calls).await?.run(async {
+        let _dropped = stopped.await;
+    }));
+    let all = KEYS * MESSAGES;
+    let reached = async |count: usize| {
+        eventually("so many have ended", LIMIT, async || count <= ended.load(Ordering::Relaxed)).await;
+    };
+    reached(all / 10).await;
+    let (before, started) = (ended.load(Ordering::Relaxed), Instant::now());
+    reached(all * 9 / 10).await;
+    let rate = (ended.load(Ordering::Relaxed) - before) as f64 / started.elapsed().as_secs_f64();
+    let client = database.connect().await;
+    const WRITTEN: &str =
+        "SELECT (SELECT count(*) FROM sekali.inbox WHERE state = 1), (SELECT count(*) FROM sekali.lease)";
+    let total = all + SLOW_MESSAGES;
+    eventually("all are recorded", LIMIT, async || {
+        let row = client.query_one(WRITTEN, &[]).await.expect("the tables are there");
+        let found: (i64, i64) = (row.get(0), row.get(1));
+        if found == (total as i64, 0) { Ok(()) } else { Err(format!("{found:?} of {total}")) }
+    })
+    .await;
+    let _gone = stop.send(());
+    running.await?.context("the consumer ended")?;
+    let oracle_ok = begun.load(Ordering::Relaxed) == total && ended.load(Ordering::Relaxed) == total;
+    let limit = KEYS as f64 / CALL.as_secs_f64();
+    let value = rate / limit;
+    let ok = GOAL <= value && oracle_ok;
+    println!(
+        "{rate:.0} effects a second on {KEYS} keys, {value:.2} of the limit, goal {GOAL:.2}: {}",
+        if ok { "ok" } else { "MISSED" }
+    );
+    let path = target_dir().join("bench").join("effects.json");
+    std::fs::create_dir_all(target_dir().join("bench"))?;
+    let verdict = json!({"effects": total, "effects_per_second": rate, "share_of_limit": value, "goal": GOAL,
+        "oracle_ok": oracle_ok, "ok": ok});
+    std::fs::write(&path, serde_json::to_string_pretty(&verdict)? + "\n")
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(ok)
+}
