@@ -40,6 +40,7 @@ mod housekeeping;
 mod incoming;
 mod kafka;
 pub mod metrics;
+pub mod once;
 mod postgres;
 mod probes;
 mod retention;
@@ -48,8 +49,10 @@ mod runtime;
 mod transaction;
 
 pub use config::Config;
+pub use deadpool_postgres;
 pub use failure::{Failure, FailureClass};
 pub use handler::{Handler, Reply};
+pub use once::Inbox;
 pub use runtime::{Consumer, shutdown_signal};
 pub use sekali_producer::{Error, ErrorKind, SqlError, outbox};
 pub use sekali_schemas::{self as schemas, IdempotencyKey, Message, Record};
