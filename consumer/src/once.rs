@@ -123,9 +123,24 @@ impl Inbox {
     ///
     /// # Errors
     /// See [`OnceError`]; `E` is the error of `work`. A result with U+0000 in a text cannot be stored: SQLSTATE 22P05.
-    pub async fn once<T, E>(
+    pub fn once<T, E>(
         &self,
         tx: &impl InTransaction,
+        key: &IdempotencyKey,
+        fingerprint: i64,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> impl Future<Output = Result<Once<T>, OnceError<E>>>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        // Else each layer of futures has room for it, and calls inside calls grow without need.
+        let work = Box::pin(work);
+        async move { self.under_savepoint(tx.connection(), key, fingerprint, work).await }
+    }
+
+    async fn under_savepoint<T, E>(
+        &self,
+        client: &(impl GenericClient + Sync),
         key: &IdempotencyKey,
         fingerprint: i64,
         work: impl Future<Output = Result<T, E>>,
@@ -133,7 +148,6 @@ impl Inbox {
     where
         T: Serialize + DeserializeOwned,
     {
-        let client = tx.connection();
         let limit: [Param<'_>; _] = [(&OTHERS_WAIT, Type::TEXT)];
         let (saved, limited) =
             future::join(client.batch_execute("SAVEPOINT sekali_once"), client.query_typed_one(LIMIT_WAITING, &limit))
