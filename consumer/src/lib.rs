@@ -37,6 +37,8 @@ mod handler;
 mod held;
 mod holds;
 mod housekeeping;
+#[cfg(feature = "http")]
+pub mod http;
 mod incoming;
 mod kafka;
 pub mod metrics;

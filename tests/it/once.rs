@@ -1,5 +1,7 @@
 //! `Inbox::once`: one action once, for code without Kafka.
 
+mod http;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 

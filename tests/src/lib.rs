@@ -3,5 +3,6 @@
 pub mod events;
 pub mod group;
 pub mod harness;
+pub mod http;
 pub mod scripted;
 pub mod worker;
