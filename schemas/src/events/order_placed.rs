@@ -58,9 +58,20 @@ impl OrderPlaced {
     /// `order.placed:` and the order's id.
     ///
     /// # Errors
-    /// It is longer than a key may be, which [`check`](EventType::check) refuses.
+    /// As [`OrderPlaced::key_of`], which [`check`](EventType::check) refuses.
     pub fn idempotency_key(&self) -> Result<IdempotencyKey, KeyError> {
-        IdempotencyKey::new(format!("{}:{}", OrderPlaced::NAME, self.order_id))
+        OrderPlaced::key_of(&self.order_id)
+    }
+
+    /// The same of an order of which no more is known than its id.
+    ///
+    /// # Errors
+    /// The id is empty, or makes a key that is too long.
+    pub fn key_of(order_id: &str) -> Result<IdempotencyKey, KeyError> {
+        if order_id.is_empty() {
+            return Err(KeyError::Empty);
+        }
+        IdempotencyKey::new(format!("{}:{order_id}", OrderPlaced::NAME))
     }
 }
 
