@@ -10,6 +10,7 @@ mod example;
 mod faults;
 mod harness;
 mod identity;
+mod invoice;
 mod once;
 mod order;
 mod outage;
