@@ -116,6 +116,8 @@ impl Inbox {
     /// has happened when you commit. `fingerprint` is that of what was asked for, [`crate::schemas::fingerprint`] of the
     /// bytes; a Kafka message has the one of its payload.
     ///
+    /// A batch of the consumer group that meets the key waits for your commit, so that work here should be short.
+    ///
     /// Never waits for another call that works on the same key, and for a batch of a consumer group 50 ms:
     /// [`OnceError::InProgress`], see [`until_decided`]. Everything runs under a savepoint and unnamed statements: after an
     /// error nothing of it is left in `tx`, which goes on, and nothing in the session, so that it may lie behind a pooler in

@@ -56,12 +56,15 @@ impl Shop {
     /// Starts a worker and waits until it listens.
     async fn worker(&self) -> Worker {
         let listen = format!("127.0.0.1:{}", sekali::private_postgres::free_port().unwrap());
-        let program = Program::of_workspace("sekali-worker").arg("--config").arg(self.config());
-        let arguments = ["invoice", "--create-tables", "--listen", &listen, "--created-topic", &self.created];
-        let process = program.args(arguments).spawn();
+        let process = self.spawn(&listen, &self.created);
         let url = format!("http://{listen}/webhooks/orders");
         eventually("the worker listens", LIMIT, async || post(&url, None, "").await.is_some()).await;
         Worker { process, url }
+    }
+
+    fn spawn(&self, listen: &str, created: &str) -> Process {
+        let program = Program::of_workspace("sekali-worker").arg("--config").arg(self.config());
+        program.args(["invoice", "--create-tables", "--listen", listen, "--created-topic", created]).spawn()
     }
 
     async fn produce(&self, id: &str, orders: impl IntoIterator<Item = &str>) {
@@ -149,6 +152,21 @@ async fn fifty_repeats_over_http_and_kafka_at_once_make_one_invoice() {
     assert_eq!(shop.created(1).await, [("o-1".to_owned(), invoice)], "one event, which says what the answer says");
     tokio::join!(ends_well(&mut one), ends_well(&mut two));
     assert_eq!(shop.count("invoice").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_cannot_work_says_why_and_writes_nothing() {
+    let shop = Shop::open().await;
+    let mut without_topic = shop.spawn("127.0.0.1:0", "nowhere");
+    assert_eq!(without_topic.wait(LIMIT).await.code(), Some(1));
+    assert!(without_topic.stderr().contains("nowhere"), "{}", without_topic.stderr());
+    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut without_port = shop.spawn(&address, &shop.created);
+    assert_eq!(without_port.wait(LIMIT).await.code(), Some(1));
+    assert!(without_port.stderr().contains(&format!("{address} for POST")), "{}", without_port.stderr());
+    let tables = "SELECT count(*) FROM pg_class WHERE relname = 'invoice'";
+    assert_eq!(shop.database.scalar::<i64>(tables).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

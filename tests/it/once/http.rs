@@ -16,6 +16,7 @@ use sekali_tests::harness::{TestDatabase, eventually};
 use sekali_tests::http::{self, Answer};
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::io::AsyncWriteExt;
 
 use super::{LIMIT, desk, note, notes, rows};
 
@@ -72,6 +73,13 @@ impl Shop {
         let url = format!("http://{}/orders", listener.local_addr().unwrap());
         tokio::spawn(async { axum::serve(listener, router).await });
         Shop { database, url }
+    }
+
+    /// Waits until a request sleeps in the database.
+    async fn works(&self) {
+        let works = "SELECT count(*) FROM pg_stat_activity \
+                     WHERE datname = current_database() AND state = 'active' AND query LIKE 'SELECT pg_sleep%'";
+        eventually("a request is at work", LIMIT, async || self.database.scalar::<i64>(works).await == 1).await;
     }
 
     async fn ask(&self, key: &str, body: &str) -> Answer {
@@ -153,9 +161,7 @@ async fn repeats_wait_for_the_first_answer_and_not_for_ever() {
     let hasty = Shop::open(Duration::from_millis(100)).await;
     let slow = r#"{"status": 201, "sleep_s": 3}"#;
     let second = async {
-        let works = "SELECT count(*) FROM pg_stat_activity \
-                     WHERE datname = current_database() AND state = 'active' AND query LIKE 'SELECT pg_sleep%'";
-        eventually("the first one works", LIMIT, async || hasty.database.scalar::<i64>(works).await == 1).await;
+        hasty.works().await;
         let begun = Instant::now();
         (hasty.ask("k", slow).await, begun.elapsed())
     };
@@ -164,4 +170,26 @@ async fn repeats_wait_for_the_first_answer_and_not_for_ever() {
     assert!(waited < Duration::from_secs(2), "{waited:?}");
     assert_eq!(first.status, 201);
     assert_eq!(hasty.ask("k", slow).await, first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_hangs_up_half_way_can_ask_again() {
+    let shop = Shop::open(PATIENT).await;
+    let slow = r#"{"status": 201, "sleep_s": 1}"#;
+    let request = format!(
+        "POST /orders HTTP/1.1\r\nhost: shop\r\nidempotency-key: \"k\"\r\ncontent-length: {}\r\n\r\n{slow}",
+        slow.len()
+    );
+    let address = shop.url.strip_prefix("http://").unwrap().strip_suffix("/orders").unwrap();
+    let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+    client.write_all(request.as_bytes()).await.unwrap();
+    shop.works().await;
+    drop(client);
+    // Whether the first one was cut off or ended unheard, there is one of it.
+    let answer = shop.ask("\"k\"", slow).await;
+    assert_eq!(answer.status, 201, "{answer:?}");
+    assert_eq!(shop.ask("\"k\"", slow).await, answer);
+    assert_eq!((notes(&shop.database).await, rows(&shop.database).await), (1, 1));
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %'";
+    assert_eq!(shop.database.scalar::<i64>(open).await, 0);
 }

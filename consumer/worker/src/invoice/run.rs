@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select, try_join};
 use sekali_consumer::http::HttpInbox;
-use sekali_consumer::{Config, Consumer, Error, ErrorKind, Inbox, SqlError, shutdown_signal};
+use sekali_consumer::{Config, Consumer, Error, ErrorKind, Inbox, SqlError, admin, shutdown_signal};
 use tokio::net::TcpListener;
 
 use super::{Invoices, create_tables, webhooks};
@@ -22,7 +22,7 @@ pub struct InvoiceArgs {
     /// How long a request waits for another one of the same key before it gets 409, in milliseconds.
     #[arg(long, default_value_t = 5000, value_name = "MS")]
     pub wait_ms: u32,
-    /// Topic of the events invoice.created.
+    /// Topic of the events invoice.created, which must be there.
     #[arg(long, default_value = "invoice.created", value_name = "TOPIC")]
     pub created_topic: String,
     /// Create the table invoice first, where it is missing.
@@ -33,8 +33,9 @@ pub struct InvoiceArgs {
 /// Consumes the configured topics and serves HTTP until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// As [`Consumer::connect`] and [`Consumer::run`], or the address cannot be opened.
+/// As [`Consumer::connect`] and [`Consumer::run`], the topic of the events is missing, or the address cannot be opened.
 pub async fn run(config: Config, arguments: InvoiceArgs) -> Result<(), Error> {
+    admin::topics::require(&config.kafka, &[&arguments.created_topic]).await?;
     let (postgres, name) = (config.postgres.clone(), config.consumer_name().to_owned());
     let drain_timeout = config.consumer.drain_timeout;
     let invoices = Invoices::new(arguments.created_topic);
