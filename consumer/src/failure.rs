@@ -15,7 +15,8 @@ use crate::core::retry::FailureKind;
 /// Why a message could not be handled.
 ///
 /// Deliberately not an `Error`, so that `?` turns any error into one: PostgreSQL's by SQLSTATE, undecodable bytes to
-/// *invalid*, values that the schema of their event type refuses to *permanent*, everything else to *transient*. The text that is kept has no payload and no row data.
+/// *invalid*, values that the schema of their event type refuses to *permanent*, everything else to *transient*.
+/// The text that is kept has no payload and no row data.
 #[derive(Debug)]
 pub struct Failure {
     class: FailureClass,

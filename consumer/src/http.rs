@@ -1,15 +1,15 @@
 //! HTTP requests that act once: header `Idempotency-Key`, for axum (feature `http`).
 //!
 //! The behaviour is that of the IETF's draft-ietf-httpapi-idempotency-key-header: 400 without a usable key, 409 while
-//! the first request is in progress, 422 when the key comes with another body, and for a repeat the status and the body of
-//! the first answer. Errors are `application/problem+json` (RFC 9457).
+//! the first request is in progress, 422 when the key comes with another body, and for a repeat the status and the body
+//! of the first answer. Errors are `application/problem+json` (RFC 9457).
 //!
 //! Repeats that come while the first one works wait a while for its answer, without a connection, before they get 409.
 //!
 //! **What is stored**, and given to every repeat, is whatever the action answers with a status below 500: a deliberate
-//! refusal (4xx) is as much a result as a success, as the draft has it, and what the action wrote stays. An answer of 500
-//! and more, and a [`Failure`], roll back and store nothing: the client may try again with the same key. A request that is
-//! refused before the action runs (no key, a body that cannot be read) leaves nothing either.
+//! refusal (4xx) is as much a result as a success, as the draft has it, and what the action wrote stays. An answer of
+//! 500 and more, and a [`Failure`], roll back and store nothing: the client may try again with the same key. A request
+//! that is refused before the action runs (no key, a body that cannot be read) leaves nothing either.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -85,8 +85,8 @@ pub struct HttpInbox {
 
 /// What a request asks for, written through the transaction that also holds the inbox row.
 pub trait Action: Sync {
-    /// Does it, and answers. Runs again when an earlier run kept nothing. Work that must be done once by another name as
-    /// well is a call of [`Inbox::once`] in here.
+    /// Does it, and answers. Runs again when an earlier run kept nothing. Work that must be done once by another name
+    /// as well is a call of [`Inbox::once`] in here.
     ///
     /// # Errors
     /// Whatever is to be rolled back: see [`Problem`] for what the client is told.
@@ -118,7 +118,8 @@ impl HttpInbox {
         self.inbox
     }
 
-    /// Does `action` for the first request of this key and commits; gives its answer to every repeat with the same body.
+    /// Does `action` for the first request of this key and commits; gives its answer to every repeat with the same
+    /// body.
     pub async fn answer(&self, key: &IdempotencyKey, body: &[u8], action: &impl Action) -> Response {
         let fingerprint = fingerprint(Some(body));
         match until_decided(self.wait, || self.attempt(key, fingerprint, action)).await {
@@ -148,7 +149,8 @@ impl HttpInbox {
             if answer.is_kept() { Ok(answer) } else { Err(OnceError::Work(Ended::Unstored(answer))) }
         };
         let answer = self.inbox.once(&tx, key, fingerprint, work).await.map_err(OnceError::flatten)?;
-        // COMMIT of an aborted transaction rolls back and succeeds; that this one is not, the savepoint's release has shown.
+        // COMMIT of an aborted transaction rolls back and succeeds; that this one is not, the savepoint's release has
+        // shown.
         tx.commit().await.map_err(|error| failed(error.into()))?;
         Ok(answer)
     }

@@ -1,8 +1,9 @@
 //! One action, once: the inbox for code that has no Kafka message, such as an HTTP handler.
 //!
-//! [`Inbox::once`] runs work in a transaction of yours, unless somebody has done it before under the same idempotency key,
-//! and keeps its result: whoever comes again gets that. A consumer group of the same name shares the decisions, so that an
-//! order that comes over HTTP and over Kafka is one action, as long as both give it the same key and the same bytes.
+//! [`Inbox::once`] runs work in a transaction of yours, unless somebody has done it before under the same idempotency
+//! key, and keeps its result: whoever comes again gets that. A consumer group of the same name shares the decisions, so
+//! that an order that comes over HTTP and over Kafka is one action, as long as both give it the same key and the same
+//! bytes.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -56,8 +57,8 @@ pub use error::OnceError;
 
 /// The decisions of one consumer: the scope in which an idempotency key means one action.
 ///
-/// Decisions of a consumer that is also a group of this name are forgotten as its configuration says (`inbox.retention`);
-/// without such a group nobody forgets them.
+/// Decisions of a consumer that is also a group of this name are forgotten as its configuration says
+/// (`inbox.retention`); without such a group nobody forgets them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inbox {
     consumer_id: i16,
@@ -87,8 +88,8 @@ const OTHERS_WAIT: &str = "50ms";
 const LIMIT_WAITING: &str = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', $1, true)";
 const RESTORE_WAITING: &str = "SELECT set_config('lock_timeout', $1, true)";
 
-/// The lock tells at once that another call is at work on the key; a batch of a consumer group has none and is met at the
-/// row. Whoever does not get the lock inserts nothing.
+/// The lock tells at once that another call is at work on the key; a batch of a consumer group has none and is met at
+/// the row. Whoever does not get the lock inserts nothing.
 const CLAIM: &str = "WITH tried AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($4) AS mine) \
      INSERT INTO sekali.inbox (key, fingerprint, consumer_id, state, attempt) \
      SELECT $1, $2, $3, 1, 1 FROM tried WHERE mine ON CONFLICT DO NOTHING";
@@ -112,16 +113,17 @@ impl Inbox {
         Ok(Inbox { consumer_id })
     }
 
-    /// Runs `work` inside `tx`, unless the action of this key was done before, and keeps its result in the inbox row. It
-    /// has happened when you commit. `fingerprint` is that of what was asked for, [`crate::schemas::fingerprint`] of the
-    /// bytes; a Kafka message has the one of its payload.
+    /// Runs `work` inside `tx`, unless the action of this key was done before, and keeps its result in the inbox row.
+    /// It has happened when you commit. `fingerprint` is that of what was asked for, [`crate::schemas::fingerprint`] of
+    /// the bytes; a Kafka message has the one of its payload.
     ///
     /// A batch of the consumer group that meets the key waits for your commit, so that work here should be short.
     ///
     /// Never waits for another call that works on the same key, and for a batch of a consumer group 50 ms:
-    /// [`OnceError::InProgress`], see [`until_decided`]. Everything runs under a savepoint and unnamed statements: after an
-    /// error nothing of it is left in `tx`, which goes on, and nothing in the session, so that it may lie behind a pooler in
-    /// transaction mode. The transaction must be READ COMMITTED, the default. When the future is dropped half-way, roll back.
+    /// [`OnceError::InProgress`], see [`until_decided`]. Everything runs under a savepoint and unnamed statements:
+    /// after an error nothing of it is left in `tx`, which goes on, and nothing in the session, so that it may lie
+    /// behind a pooler in transaction mode. The transaction must be READ COMMITTED, the default. When the future is
+    /// dropped half-way, roll back.
     ///
     /// # Errors
     /// See [`OnceError`]; `E` is the error of `work`. A result with U+0000 in a text cannot be stored: SQLSTATE 22P05.

@@ -21,8 +21,8 @@ pub trait EventType {
     /// The JSON Schema itself, as checked in.
     const SCHEMA: &'static str;
 
-    /// Holds the values against what the schema says beyond types: lengths, ranges, patterns. U+0000 is refused as well,
-    /// which is legal in JSON and in no text of PostgreSQL.
+    /// Holds the values against what the schema says beyond types: lengths, ranges, patterns. U+0000 is refused as
+    /// well, which is legal in JSON and in no text of PostgreSQL.
     ///
     /// # Errors
     /// The first member that the schema refuses. Never quotes a value.

@@ -101,8 +101,8 @@ pub(super) struct Found {
     pub(super) own: BTreeMap<String, String>,
 }
 
-/// Requires topics beside those of a group, such as one that its handler enqueues for: records for a topic that is missing
-/// end in the dead-letter store.
+/// Requires topics beside those of a group, such as one that its handler enqueues for: records for a topic that is
+/// missing end in the dead-letter store.
 ///
 /// # Errors
 /// Kafka cannot be reached, or topics are missing: all of them are named.

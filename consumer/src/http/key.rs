@@ -7,8 +7,8 @@ use sekali_schemas::idempotency::IDEMPOTENCY_KEY;
 use super::Problem;
 
 /// The idempotency key of a request, from header `Idempotency-Key`: a string of Structured Fields (RFC 9651) such as
-/// `"8e03978e-40d5-43dd-bc93-6894a57f9324"`, with its quotes. The bare form that many clients send, without quotes, is the
-/// same key. Whatever is no key is answered with 400.
+/// `"8e03978e-40d5-43dd-bc93-6894a57f9324"`, with its quotes. The bare form that many clients send, without quotes, is
+/// the same key. Whatever is no key is answered with 400.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyHeader(pub IdempotencyKey);
 

@@ -1,13 +1,14 @@
 //! The invoice group: one invoice for each order, whether it comes over Kafka, over HTTP, or over both at once.
 //!
 //! Both ways lead through one inbox. The action is known by the order: its idempotency key is `order.placed:` and the
-//! order's id, taken from the order itself ([`OrderPlaced::idempotency_key`]), and its fingerprint is that of the bytes of
-//! the Kafka value or of the HTTP body. So the same order in the same bytes is one action, and in other bytes it is refused
-//! (HTTP 422, on Kafka a dead letter of class `key_reuse`).
+//! order's id, taken from the order itself ([`OrderPlaced::idempotency_key`]), and its fingerprint is that of the bytes
+//! of the Kafka value or of the HTTP body. So the same order in the same bytes is one action, and in other bytes it is
+//! refused (HTTP 422, on Kafka a dead letter of class `key_reuse`).
 //!
 //! An HTTP client also has a key of its own in header `Idempotency-Key`. It stands for its request, and is remembered
 //! beside that of the order, as `idempotency-key:` and its text: the same key with another order is refused, and two
-//! clients with two keys for one order get the same invoice. Whoever asks gets the same answer, with the same reference.
+//! clients with two keys for one order get the same invoice. Whoever asks gets the same answer, with the same
+//! reference.
 //!
 //! The invoice, both inbox rows and event `invoice.created` in the outbox are one transaction.
 

@@ -21,8 +21,8 @@ struct Shared {
     invoices: Invoices,
 }
 
-/// `POST /webhooks/orders`: an order in JSON, in the bytes of the Kafka record if it comes there as well. Answers 201 and the
-/// invoice.
+/// `POST /webhooks/orders`: an order in JSON, in the bytes of the Kafka record if it comes there as well. Answers 201
+/// and the invoice.
 ///
 /// Asks nobody who he is: put something in front of it that does.
 pub fn webhooks(inbox: HttpInbox, invoices: Invoices) -> Router {

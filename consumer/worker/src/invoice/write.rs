@@ -16,7 +16,8 @@ const INSERT: &str = "INSERT INTO public.invoice (order_id, total_minor, currenc
 const FIND: &str = "SELECT reference, total_minor, currency FROM public.invoice WHERE order_id = $1";
 
 impl Invoices {
-    /// Writes the invoice of an order and announces it. An order that has one, because the inbox has forgotten it, keeps it.
+    /// Writes the invoice of an order and announces it. An order that has one, because the inbox has forgotten it,
+    /// keeps it.
     pub(super) async fn invoice(
         &self,
         order: &OrderPlaced,
