@@ -6,6 +6,7 @@ use deadpool_postgres::PoolError;
 use sekali_producer::SqlError;
 use sekali_schemas::DecodeError;
 use sekali_schemas::control::ErrorInfo;
+use sekali_schemas::events::Flaw;
 use tokio_postgres::error::SqlState;
 
 use crate::core::Outcome;
@@ -14,7 +15,8 @@ use crate::core::retry::FailureKind;
 /// Why a message could not be handled.
 ///
 /// Deliberately not an `Error`, so that `?` turns any error into one: PostgreSQL's by SQLSTATE, undecodable bytes to
-/// *invalid*, everything else to *transient*. The text that is kept has no payload and no row data.
+/// *invalid*, values that the schema of their event type refuses to *permanent*, everything else to *transient*.
+/// The text that is kept has no payload and no row data.
 #[derive(Debug)]
 pub struct Failure {
     class: FailureClass,
@@ -190,6 +192,9 @@ fn known(layer: Layer<'_>) -> Option<Failure> {
     if let Some(decode) = layer.downcast_ref::<DecodeError>() {
         return Some(Failure::invalid(decode));
     }
+    if let Some(flaw) = layer.downcast_ref::<Flaw>() {
+        return Some(Failure::permanent(flaw).with_code("SCHEMA"));
+    }
     let json = layer.downcast_ref::<serde_json::Error>()?;
     Some(Failure::transient(DecodeError::from_json(json)))
 }
@@ -249,6 +254,9 @@ mod tests {
         assert!(!failure.info().message.contains("secret"), "{}", failure.info().message);
         let failure = Failure::from(std::io::Error::other(std::io::Error::other("the disk is full")));
         assert_eq!(failure.info().message, "the disk is full: the disk is full: the disk is full");
+        let failure = Failure::from(Flaw::Empty("sku"));
+        let info = failure.info();
+        assert_eq!((&*info.class, &*info.code, &*info.message), ("permanent", "SCHEMA", "sku is empty"));
         let failure = Failure::permanent("no such account").with_code("ACCOUNT");
         assert_eq!((failure.info().code.as_str(), failure.info().class.as_str()), ("ACCOUNT", "permanent"));
     }

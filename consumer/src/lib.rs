@@ -38,9 +38,12 @@ mod handler;
 mod held;
 mod holds;
 mod housekeeping;
+#[cfg(feature = "http")]
+pub mod http;
 mod incoming;
 mod kafka;
 pub mod metrics;
+pub mod once;
 mod postgres;
 mod probes;
 mod retention;
@@ -49,9 +52,11 @@ mod runtime;
 mod transaction;
 
 pub use config::Config;
+pub use deadpool_postgres;
 pub use effects::{Effect, Lease, Performing};
 pub use failure::{Failure, FailureClass};
 pub use handler::{Handler, Reply};
+pub use once::Inbox;
 pub use runtime::{Consumer, shutdown_signal};
 pub use sekali_producer::{Error, ErrorKind, SqlError, outbox};
 pub use sekali_schemas::{self as schemas, IdempotencyKey, Message, Record};

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::control::{Control, ControlError};
 use crate::idempotency::KeyError;
-use crate::{Headers, IdempotencyKey, Record, cloudevents, fingerprint};
+use crate::{Headers, IdempotencyKey, Record, fingerprint};
 
 /// Where a message was first delivered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -157,12 +157,7 @@ impl Message {
     /// # Errors
     /// The payload is null, or a structured event whose envelope cannot be read.
     pub fn data(&self) -> Result<Cow<'_, [u8]>, DecodeError> {
-        let payload = self.payload().ok_or(DecodeError { problem: "is null", at: None })?;
-        if cloudevents::is_structured(self.headers()) {
-            cloudevents::structured_data(payload)
-        } else {
-            Ok(Cow::Borrowed(payload))
-        }
+        self.record().data()
     }
 
     /// Decodes the event's data from JSON, in either CloudEvents mode.

@@ -1,11 +1,12 @@
 //! What Kafka holds.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::Headers;
+use crate::{DecodeError, Headers, cloudevents};
 
 /// One Kafka record with the place it was read from.
 #[derive(Clone)]
@@ -24,6 +25,21 @@ pub struct Record {
     pub payload: Option<Bytes>,
     /// Kafka headers.
     pub headers: Headers,
+}
+
+impl Record {
+    /// The event's data: the payload, or the `data` member of a structured CloudEvent.
+    ///
+    /// # Errors
+    /// The payload is null, or a structured event whose envelope cannot be read.
+    pub fn data(&self) -> Result<Cow<'_, [u8]>, DecodeError> {
+        let payload = self.payload.as_deref().ok_or(DecodeError::new("is null"))?;
+        if cloudevents::is_structured(&self.headers) {
+            cloudevents::structured_data(payload)
+        } else {
+            Ok(Cow::Borrowed(payload))
+        }
+    }
 }
 
 /// Keys and payloads are customer data: coordinates and sizes only.

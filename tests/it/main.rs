@@ -11,6 +11,8 @@ mod example;
 mod faults;
 mod harness;
 mod identity;
+mod invoice;
+mod once;
 mod order;
 mod outage;
 mod outcomes;

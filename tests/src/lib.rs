@@ -3,6 +3,7 @@
 pub mod events;
 pub mod group;
 pub mod harness;
+pub mod http;
 pub mod performing;
 pub mod scripted;
 pub mod worker;

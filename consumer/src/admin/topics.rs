@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use rdkafka::admin::{AlterConfig, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::error::KafkaError;
+use sekali_producer::config::KafkaSection;
 use sekali_producer::{Error, ErrorKind};
 use serde::Serialize;
 
@@ -98,6 +99,21 @@ pub(super) struct Found {
     pub(super) settings: BTreeMap<String, String>,
     /// Those that were set on the topic itself.
     pub(super) own: BTreeMap<String, String>,
+}
+
+/// Requires topics beside those of a group, such as one that its handler enqueues for: records for a topic that is
+/// missing end in the dead-letter store.
+///
+/// # Errors
+/// Kafka cannot be reached, or topics are missing: all of them are named.
+pub async fn require(kafka: &KafkaSection, names: &[&str]) -> Result<(), Error> {
+    let metadata = Cluster::connect(kafka).await?.metadata().await?;
+    let is_there = |name: &&&str| metadata.topics().iter().any(|it| it.name() == **name && !it.partitions().is_empty());
+    let missing: Vec<&str> = names.iter().filter(|it| !is_there(it)).copied().collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Kafka, format!("find the topics {}: create them first", missing.join(", "))))
 }
 
 /// Compares the topics of the group with the cluster. Changes nothing.

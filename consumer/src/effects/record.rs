@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use deadpool_postgres::ClientWrapper;
+use futures_util::future::join;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -180,22 +181,28 @@ async fn begin_and_end(
     consumer_id: i16,
     records: &[Recorded<Incoming>],
 ) -> Result<HashSet<Fence>, Failure> {
-    client.batch_execute("BEGIN").await?;
     let items = || records.iter().map(|it| &it.leased.item);
     let holds: Vec<HoldKey<'_>> =
         items().filter(|it| it.epoch == Epoch::HELD).filter_map(|it| it.record.message.hold_key()).collect();
-    if !holds.is_empty() {
-        hold::lock(client, consumer_id, &holds).await?;
-    }
+    let begin = async {
+        client.batch_execute("BEGIN").await?;
+        if holds.is_empty() { Ok(()) } else { hold::lock(client, consumer_id, &holds).await.map(drop) }
+    };
     let mut keys: Vec<Uuid> = items().map(|it| it.record.message.key()).collect();
     keys.sort_unstable();
     keys.dedup();
     let leases: Vec<(Uuid, Fence)> =
         records.iter().map(|it| (it.leased.item.record.message.key(), it.leased.fence)).collect();
-    // Sent together, in the order of the first poll.
-    let (locked, ended) =
-        futures_util::future::join(lease::lock(client, consumer_id, &keys), lease::end(client, consumer_id, &leases))
-            .await;
+    let work = join(lease::lock(client, consumer_id, &keys), lease::end(client, consumer_id, &leases));
+    // Sent together, in the order of the first poll; but rows of messages that were held only once their holds are locked.
+    let (locked, ended) = if holds.is_empty() {
+        let (begun, worked) = join(begin, work).await;
+        begun?;
+        worked
+    } else {
+        begin.await?;
+        work.await
+    };
     locked?;
     Ok(ended?)
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use deadpool_postgres::ClientWrapper;
 use futures_util::future;
 use sekali_schemas::inbox::State;
-use tokio_postgres::{Error, Row as SqlRow};
+use tokio_postgres::{Client, Error, Row as SqlRow};
 use uuid::Uuid;
 
 use crate::core::verdict::{Arrival, Asking, Row, arrival};
@@ -178,7 +178,7 @@ pub(super) fn row(row: &SqlRow) -> (Uuid, Row) {
 }
 
 /// The number that stands for a consumer's name in the tables.
-pub(crate) async fn consumer_id(client: &ClientWrapper, name: &str) -> Result<i16, Error> {
+pub(crate) async fn consumer_id(client: &Client, name: &str) -> Result<i16, Error> {
     const SQL: &str = "WITH made AS (INSERT INTO sekali.consumer (name) VALUES ($1) ON CONFLICT DO NOTHING RETURNING id) \
          SELECT id FROM made UNION ALL SELECT id FROM sekali.consumer WHERE name = $1 LIMIT 1";
     // Two processes at once: the loser sees neither its own row nor the winner's, until it asks again.

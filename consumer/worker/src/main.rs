@@ -1,4 +1,4 @@
-//! The reference consumer groups as one program: `sekali-worker stock`.
+//! The reference consumer groups as one program: `sekali-worker stock`, `sekali-worker invoice`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use sekali_consumer::{Config, Consumer, Error, ErrorKind, SqlError, shutdown_signal};
 use sekali_producer::config::PostgresSection;
-use sekali_worker::log;
+use sekali_worker::invoice::InvoiceArgs;
 use sekali_worker::stock::{Stock, StockMode, create_tables};
+use sekali_worker::{invoice, log};
 use tokio_postgres::NoTls;
 
 /// Runs a consumer group until SIGTERM or SIGINT, then finishes what is in hand and leaves the group.
@@ -28,6 +29,8 @@ struct Cli {
 enum Group {
     /// Keep quantities by SKU, and a ledger of every movement.
     Stock(StockArgs),
+    /// Make one invoice for each order, from a topic and from POST /webhooks/orders.
+    Invoice(InvoiceArgs),
 }
 
 #[derive(Args)]
@@ -58,7 +61,13 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> Result<(), Error> {
     let config = Config::load(cli.config.as_deref())?;
     log::init(&config.log)?;
-    let Group::Stock(arguments) = cli.group;
+    match cli.group {
+        Group::Stock(arguments) => run_stock(config, arguments).await,
+        Group::Invoice(arguments) => invoice::run(config, arguments).await,
+    }
+}
+
+async fn run_stock(config: Config, arguments: StockArgs) -> Result<(), Error> {
     let postgres = config.postgres.clone();
     let consumer = Consumer::connect(config, Stock::new(arguments.mode)).await?;
     // Not before it is clear that everything else is in place: a failed start writes nothing.

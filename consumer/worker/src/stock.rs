@@ -3,13 +3,11 @@
 mod batch;
 
 use futures_util::future::join;
-use sekali_consumer::schemas::events::StockAdjusted;
+use sekali_consumer::schemas::events::{EventType, StockAdjusted};
 use sekali_consumer::tokio_postgres::{self, Client};
 use sekali_consumer::{Failure, Handler, Message, Reply, Transaction};
 
 use batch::Columns;
-
-const SKU_CHARACTERS_MAX: usize = 200;
 
 /// Creates the tables `stock` and `stock_movement` in schema `public` where they are missing. Two callers at once are
 /// fine.
@@ -79,17 +77,8 @@ impl Handler for Stock {
 /// Decodes a message and holds it against what the schema says beyond types.
 fn read(message: &Message) -> Result<StockAdjusted, Failure> {
     let event: StockAdjusted = message.json()?;
-    let problem = if event.sku.is_empty() {
-        "sku is empty"
-    } else if SKU_CHARACTERS_MAX < event.sku.len() && SKU_CHARACTERS_MAX < event.sku.chars().count() {
-        "sku is longer than 200 characters"
-    } else if event.sku.contains('\0') {
-        // Legal in JSON, and in no text of PostgreSQL.
-        "sku contains U+0000"
-    } else {
-        return Ok(event);
-    };
-    Err(Failure::permanent(problem).with_code("SCHEMA"))
+    event.check()?;
+    Ok(event)
 }
 
 const MOVEMENT: &str = "INSERT INTO public.stock_movement (key, sku, delta, topic, \"partition\", \"offset\", occurred_at) \

@@ -1,7 +1,8 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::EventType;
+use super::flaw::text;
+use super::{EventType, Flaw};
 
 /// The quantity of one SKU changed. The Kafka key is the SKU.
 ///
@@ -22,4 +23,8 @@ impl EventType for StockAdjusted {
     const NAME: &'static str = "stock.adjusted";
     const VERSION: u32 = 1;
     const SCHEMA: &'static str = include_str!("../../json/stock.adjusted.v1.json");
+
+    fn check(&self) -> Result<(), Flaw> {
+        text("sku", &self.sku, 200)
+    }
 }
