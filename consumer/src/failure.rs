@@ -10,6 +10,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::core::Outcome;
 use crate::core::retry::FailureKind;
+use crate::lock::{LockError, Lost, NoAnswer};
 
 /// Why a message could not be handled.
 ///
@@ -187,6 +188,12 @@ fn known(layer: Layer<'_>) -> Option<Failure> {
     {
         return Some(Failure::new(FailureClass::Interrupted, "no database connection to be had from the pool"));
     }
+    if matches!(layer.downcast_ref(), Some(LockError::Contended | LockError::Lost(_))) || layer.is::<Lost>() {
+        return Some(Failure::contended(layer));
+    }
+    if layer.is::<NoAnswer>() {
+        return Some(Failure::new(FailureClass::Interrupted, layer));
+    }
     if let Some(decode) = layer.downcast_ref::<DecodeError>() {
         return Some(Failure::invalid(decode));
     }
@@ -239,6 +246,24 @@ mod tests {
         for (code, expected) in cases {
             assert_eq!(class_of(&SqlState::from_code(code)), expected, "{code}");
         }
+    }
+
+    #[test]
+    fn a_lock_that_is_taken_or_lost_is_contended_and_one_that_failed_is_what_failed() {
+        let cases = [
+            (LockError::Contended, FailureClass::Contended),
+            (LockError::Lost(Lost), FailureClass::Contended),
+            (
+                LockError::Failed(crate::Error::new(crate::ErrorKind::Postgres, "x").because(NoAnswer)),
+                FailureClass::Interrupted,
+            ),
+            (LockError::Failed(crate::Error::new(crate::ErrorKind::Config, "x")), FailureClass::Transient),
+        ];
+        for (error, expected) in cases {
+            assert_eq!(Failure::from(error).class(), expected);
+        }
+        assert_eq!(Failure::from(Lost).class(), FailureClass::Contended);
+        assert_eq!(Failure::from(std::io::Error::other(Lost)).class(), FailureClass::Contended, "wrapped");
     }
 
     #[test]

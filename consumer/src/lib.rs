@@ -39,6 +39,7 @@ mod holds;
 mod housekeeping;
 mod incoming;
 mod kafka;
+pub mod lock;
 pub mod metrics;
 mod postgres;
 mod probes;
