@@ -10,6 +10,7 @@ mod example;
 mod faults;
 mod harness;
 mod identity;
+mod lock;
 mod order;
 mod outage;
 mod outcomes;
