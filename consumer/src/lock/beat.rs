@@ -15,7 +15,7 @@ use super::{ANSWER_MAX, Name};
 use crate::{Error, SqlError, metrics};
 
 /// Without locks, connection and loop end after this time.
-const LINGER: Duration = Duration::from_secs(10);
+const LINGER: Duration = Duration::from_secs(5);
 /// Rows that could not be deleted are tried again after this time.
 const LEFT_PAUSE: Duration = Duration::from_millis(200);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);

@@ -153,7 +153,7 @@ async fn a_guard_that_is_dropped_is_released_soon() {
 }
 
 /// The database has given the lock, and nobody knows.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_whose_answer_does_not_come_is_given_back() {
     let database = TestDatabase::create().await;
     let (locks, proxy) = cut_off(&database).await;

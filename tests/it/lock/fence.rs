@@ -71,7 +71,7 @@ async fn a_holder_that_stood_still_beyond_its_time_is_refused_by_the_fence() {
     taken_over.release().await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_without_its_database_gives_up_before_another_may_begin() {
     let database = TestDatabase::create().await;
     let other = locks(&database.url());
@@ -120,7 +120,7 @@ async fn a_foreign_token_neither_releases_nor_renews() {
 }
 
 /// It ran out, and nobody may have it: what was checked is still being written.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_that_has_checked_keeps_others_out_until_it_ends() {
     let database = TestDatabase::create().await;
     let (holder, proxy) = cut_off(&database).await;
@@ -143,7 +143,7 @@ async fn a_transaction_that_has_checked_keeps_others_out_until_it_ends() {
 }
 
 /// LCK-02: between sending and the database there may be any time.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_comes_late_takes_nothing_and_a_late_answer_brings_a_lost_lock() {
     let database = TestDatabase::create().await;
     let other = locks(&database.url());

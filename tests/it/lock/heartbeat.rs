@@ -9,7 +9,7 @@ use super::{LIMIT, LONG, cut_off, locks, name, pool, rows, take};
 
 const TTL: Duration = Duration::from_millis(900);
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_statement_renews_every_lock_of_a_process() {
     const LOCKS: usize = 50;
     let database = TestDatabase::create().await;
@@ -57,7 +57,7 @@ async fn an_exhausted_pool_loses_no_lock() {
     guard.release().await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_breaks_or_hangs_for_a_moment_loses_no_lock() {
     let database = TestDatabase::create().await;
     let (holder, proxy) = cut_off(&database).await;
