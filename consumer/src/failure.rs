@@ -208,6 +208,8 @@ fn class_of(state: &SqlState) -> FailureClass {
     let class = &code[..2.min(code.len())];
     match code {
         "40001" | "40P01" | "55P03" | "25006" => FailureClass::Interrupted,
+        // A pooler that forgets prepared statements: every message would fail.
+        "26000" | "42P05" => FailureClass::Interrupted,
         _ if INTERRUPTED_CLASSES.contains(&class) || code.starts_with("57P0") => FailureClass::Interrupted,
         "25P02" => FailureClass::AbortedTransaction,
         "57014" => FailureClass::Timeout,
@@ -232,6 +234,8 @@ mod tests {
             ("40P01", FailureClass::Interrupted),
             ("55P03", FailureClass::Interrupted),
             ("25006", FailureClass::Interrupted),
+            ("26000", FailureClass::Interrupted),
+            ("42P05", FailureClass::Interrupted),
             ("57014", FailureClass::Timeout),
             ("23503", FailureClass::Transient),
             ("23505", FailureClass::Transient),

@@ -1,7 +1,7 @@
 //! Named locks on a real database.
 
-mod exclusion;
-mod fence;
+pub(crate) mod exclusion;
+pub(crate) mod fence;
 mod heartbeat;
 
 use std::time::Duration;
@@ -36,7 +36,11 @@ async fn take(locks: &Locks, text: &str, ttl: Duration) -> Guard {
 /// Locks whose database can be taken away from them.
 async fn cut_off(database: &TestDatabase) -> (Locks, Proxy) {
     let (host, port) = database.server().address();
-    let proxy = Proxy::to(&format!("{host}:{port}")).await.unwrap();
+    cut_off_at(database, &format!("{host}:{port}")).await
+}
+
+async fn cut_off_at(database: &TestDatabase, address: &str) -> (Locks, Proxy) {
+    let proxy = Proxy::to(address).await.unwrap();
     (locks(&database.url_through(proxy.port())), proxy)
 }
 

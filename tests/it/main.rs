@@ -14,6 +14,7 @@ mod lock;
 mod order;
 mod outage;
 mod outcomes;
+mod pooler;
 mod probes;
 mod rebalance;
 mod relay;

@@ -3,6 +3,7 @@
 //! * [`kafka()`] and [`postgres()`] give the servers that the whole run of the suite shares; a test gets topics
 //!   ([`Kafka::create_topics`]) and a database ([`TestDatabase`]) of its own there.
 //! * [`OwnBroker`] and [`PrivatePostgres`] are for tests that must kill theirs.
+//! * [`pooler::Pooler`] is a PgBouncer in front of a database.
 //! * [`Proxy`] stands in the way of a TCP connection, [`Process`] is a program of the workspace that can be killed.
 //! * [`eventually`] waits for a condition; nothing else in the suite sleeps.
 //! * [`skip!`](crate::skip) ends a test that cannot run here, aloud.
@@ -11,6 +12,7 @@ mod eventually;
 mod kafka;
 mod own_broker;
 mod paths;
+pub mod pooler;
 mod postgres;
 mod process;
 pub mod proxy;

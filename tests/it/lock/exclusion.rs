@@ -13,7 +13,7 @@ use sekali_tests::harness::{TestDatabase, eventually};
 use super::{LIMIT, LONG, cut_off, locks, name, no_row_is_left, nobody_is_idle_in_transaction, rows, take};
 
 /// Reads and writes a number without a transaction, which loses updates unless something else keeps others out.
-pub(super) async fn count_up(database: &TestDatabase, url: &str, processes: usize, each: usize) {
+pub(crate) async fn count_up(database: &TestDatabase, url: &str, processes: usize, each: usize) {
     const RESOURCES: usize = 4;
     database.execute("CREATE TABLE counter (id int PRIMARY KEY, n int NOT NULL)").await;
     database.execute(&format!("INSERT INTO counter SELECT it, 0 FROM generate_series(0, {}) it", RESOURCES - 1)).await;

@@ -7,7 +7,7 @@ use sekali_consumer::lock::{LockError, Lost};
 use sekali_tests::harness::TestDatabase;
 use sekali_tests::harness::proxy::{Direction, Step, When};
 
-use super::{LIMIT, LONG, cut_off, locks, name, take};
+use super::{LIMIT, LONG, cut_off, cut_off_at, locks, name, take};
 
 const SHORT: Duration = Duration::from_millis(400);
 const ROW: &str = "SELECT owner::text || ' ' || fence || ' ' || acquired_at FROM sekali.lock WHERE name = 'a'";
@@ -47,14 +47,19 @@ fn frozen_holder(url: String, has_it: &mpsc::Sender<()>, go_on: &mpsc::Receiver<
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_stood_still_beyond_its_time_is_refused_by_the_fence() {
     let database = TestDatabase::create().await;
+    a_frozen_holder_is_refused(&database, &database.url()).await;
+}
+
+/// With everybody at this URL of the database.
+pub(crate) async fn a_frozen_holder_is_refused(database: &TestDatabase, url: &str) {
     database.execute("CREATE TABLE ledger (n int)").await;
     let (has_it, waiting) = mpsc::channel();
     let (wake, go_on) = mpsc::channel();
-    let url = database.url();
-    let holder = std::thread::spawn(move || frozen_holder(url, &has_it, &go_on));
+    let own_url = url.to_owned();
+    let holder = std::thread::spawn(move || frozen_holder(own_url, &has_it, &go_on));
     let waiting = tokio::task::spawn_blocking(move || waiting.recv().unwrap());
     waiting.await.unwrap();
-    let other = locks(&database.url());
+    let other = locks(url);
     assert!(other.try_acquire(&name("a"), LONG).await.unwrap().is_none(), "it has the lock when it stops");
     let taken_over = other.acquire(&name("a"), LONG, LIMIT).await.unwrap();
     let row: String = database.scalar(ROW).await;
@@ -74,9 +79,15 @@ async fn a_holder_that_stood_still_beyond_its_time_is_refused_by_the_fence() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_without_its_database_gives_up_before_another_may_begin() {
     let database = TestDatabase::create().await;
+    let (host, port) = database.server().address();
+    a_holder_gives_up_in_time(&database, &format!("{host}:{port}")).await;
+}
+
+/// With a holder that reaches the database at this address.
+pub(crate) async fn a_holder_gives_up_in_time(database: &TestDatabase, address: &str) {
     let other = locks(&database.url());
     for round in 0..4 {
-        let (holder, proxy) = cut_off(&database).await;
+        let (holder, proxy) = cut_off_at(database, address).await;
         let guard = take(&holder, "a", SHORT).await;
         // Late answers: the holder must count from when it asked.
         proxy.delay(Direction::ToClient, SHORT / 8);
