@@ -7,7 +7,7 @@ use sekali_tests::harness::{TestDatabase, eventually};
 
 use super::{LIMIT, LONG, cut_off, locks, name, pool, rows, take};
 
-const TTL: Duration = Duration::from_millis(900);
+const TTL: Duration = Duration::from_millis(1_200);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_statement_renews_every_lock_of_a_process() {
