@@ -3,6 +3,7 @@
 pub(crate) mod exclusion;
 pub(crate) mod fence;
 mod heartbeat;
+mod metrics;
 
 use std::time::Duration;
 

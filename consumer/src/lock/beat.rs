@@ -1,5 +1,6 @@
 //! The heartbeat: one loop and one connection for all locks of a process.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +10,24 @@ use deadpool_postgres::{ClientWrapper, Pool};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use uuid::Uuid;
 
-use super::registry::{Held, Left, Loss, Registry};
+use super::registry::{Held, Loss, Registry};
 use super::table::{self, Renewal};
 use super::{ANSWER_MAX, Name};
 use crate::{Error, SqlError, metrics};
 
 /// Without locks, connection and loop end after this time.
 const LINGER: Duration = Duration::from_secs(5);
-/// Rows that could not be deleted are tried again after this time.
-const LEFT_PAUSE: Duration = Duration::from_millis(200);
+/// Rows that could not be deleted are tried again after the first of these, then after ever more, up to the last.
+const LEFT_PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// Longest time between two renewals, and between two tries, however long locks live: this is how soon a holder learns that
+/// somebody has deleted its row.
+pub(super) const BEAT_MAX: Duration = Duration::from_secs(30);
+const RETRY_MAX: Duration = Duration::from_secs(5);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs while there are locks, and a little longer.
 pub(super) async fn run(pool: Pool, registry: Arc<Registry>) {
-    let mut beat = Beat { line: Line { pool, client: None }, registry, swept_at: None };
+    let mut beat = Beat { line: Line { pool, client: None }, registry, swept_at: None, left_pause: LEFT_PAUSE.0 };
     loop {
         beat.registry.expire();
         beat.renew().await;
@@ -34,13 +39,13 @@ pub(super) async fn run(pool: Pool, registry: Arc<Registry>) {
             Some(at) => {
                 tokio::select! {
                     () = sleep_until(at) => {}
-                    () = sleep(LEFT_PAUSE), if beat.registry.has_left() => {}
+                    () = sleep(beat.left_pause), if beat.registry.has_left() => {}
                     () = wake => {}
                 }
             }
             None if beat.registry.has_left() => {
                 tokio::select! {
-                    () = sleep(LEFT_PAUSE) => {}
+                    () = sleep(beat.left_pause) => {}
                     () = wake => {}
                 }
             }
@@ -58,6 +63,7 @@ struct Beat {
     line: Line,
     registry: Arc<Registry>,
     swept_at: Option<Instant>,
+    left_pause: Duration,
 }
 
 impl Beat {
@@ -66,23 +72,23 @@ impl Beat {
         let held = self.registry.due();
         let Some(shortest) = held.iter().map(|it| it.ttl).min() else { return };
         let asked_at = Instant::now();
-        // A quarter of the time to live, so that there is time for a second try on another connection.
+        // A quarter of the shortest time to live, so that there is time for a second try on another connection.
         let limit = (shortest / 4).min(ANSWER_MAX);
         let names: Vec<&Held> = held.iter().map(|it| &**it).collect();
         let renewed = self.line.ask("renew locks", limit, async |client| table::renew(client, &names).await).await;
-        let soon = Instant::now() + shortest / 12;
+        let soon = Instant::now() + (shortest / 12).min(RETRY_MAX);
         let count = |result, count: usize| metrics::LOCK_RENEWALS.count(&[("result", result)]).increment(count as u64);
         match renewed {
             Ok(answers) => {
                 let with = |renewal| answers.iter().filter(move |it| it.1 == renewal).map(|it| it.0);
-                let fresh: Vec<i64> = with(Renewal::Renewed).collect();
+                let fresh: HashSet<i64> = with(Renewal::Renewed).collect();
                 held.iter().filter(|it| fresh.contains(&it.fence)).for_each(|it| it.renewed(asked_at));
                 with(Renewal::Gone).for_each(|it| self.registry.lose(it, Loss::Taken));
                 let busy = with(Renewal::Busy).count();
                 count("ok", fresh.len());
                 count("busy", busy);
                 count("lost", with(Renewal::Gone).count());
-                let next = self.registry.shortest_ttl().map_or(soon, |it| asked_at + it / 3);
+                let next = self.registry.shortest_ttl().map_or(soon, |it| asked_at + (it / 3).min(BEAT_MAX));
                 self.registry.beat_again_at(if busy == 0 { next } else { soon });
             }
             Err(error) => {
@@ -102,9 +108,10 @@ impl Beat {
         let rows: Vec<(Name, Uuid)> = left.iter().map(|it| (it.name.clone(), it.owner)).collect();
         let limit = self.limit();
         match self.line.ask("release locks", limit, async |client| table::forget(client, &rows).await).await {
-            Ok(gone) => left.retain(|it: &Left| !gone.iter().any(|(name, owner)| it.is(name, *owner))),
+            Ok(gone) => left.retain(|it| !gone.contains(&(it.name.as_str().to_owned(), it.owner))),
             Err(error) => tracing::debug!(error = %error.chain(), "cannot release locks yet"),
         }
+        self.left_pause = if left.is_empty() { LEFT_PAUSE.0 } else { (self.left_pause * 2).min(LEFT_PAUSE.1) };
         self.registry.give_back(left);
     }
 

@@ -9,7 +9,7 @@ use sekali_producer::InTransaction;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::registry::Held;
+use super::registry::{Held, Loss};
 use super::{ANSWER_MAX, LockError, Locks, Lost, Name, table};
 use crate::metrics;
 
@@ -74,12 +74,16 @@ impl Guard {
         }
     }
 
-    /// As [`Fence::check`].
+    /// As [`Fence::check`]; a guard that is refused knows its lock as lost.
     ///
     /// # Errors
     /// As [`Fence::check`].
     pub async fn check(&self, tx: &impl InTransaction) -> Result<(), LockError> {
-        self.fence().check(tx).await
+        let checked = self.fence().check(tx).await;
+        if matches!(checked, Err(LockError::Lost(_))) {
+            self.locks.registry.lose(self.held.fence, Loss::Taken);
+        }
+        checked
     }
 
     /// Gives the lock back. Only the row of this acquisition is deleted. Commit or roll back a transaction that has checked

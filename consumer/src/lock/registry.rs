@@ -60,12 +60,6 @@ pub(super) struct Left {
     until: Instant,
 }
 
-impl Left {
-    pub(super) fn is(&self, name: &str, owner: Uuid) -> bool {
-        self.name.as_str() == name && self.owner == owner
-    }
-}
-
 impl Held {
     /// A lock, valid from before the request that took it.
     pub(super) fn new(name: Name, owner: Uuid, fence: i64, ttl: Duration, asked_at: Instant) -> Held {
@@ -106,7 +100,7 @@ impl Registry {
     /// Begins to renew a lock.
     pub(super) fn add(self: &Arc<Self>, held: Arc<Held>) {
         let mut state = self.lock();
-        let beat_at = held.valid_until() - held.ttl + held.ttl / 3;
+        let beat_at = held.valid_until() - held.ttl + (held.ttl / 3).min(beat::BEAT_MAX);
         state.beat_at = Some(state.beat_at.map_or(beat_at, |it| it.min(beat_at)));
         state.held.insert(held.fence, held);
         metrics::LOCKS_HELD.level(&[]).increment(1.0);

@@ -4,6 +4,7 @@
 //! a pooler could lose. Rows that another transaction has locked are passed over, so that no statement waits for anybody's
 //! business; only an insert waits, for another insert of the same name, and those come in the order of the names.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use deadpool_postgres::{ClientWrapper, Object, Pool, PoolError};
@@ -85,9 +86,9 @@ pub(super) async fn acquire(
     let params: [(&(dyn ToSql + Sync), Type); 3] =
         [(&texts, Type::TEXT_ARRAY), (&owner, Type::UUID), (&as_ms(ttl), Type::FLOAT8)];
     let rows = client.query_typed(ACQUIRE, &params).await.map_err(|error| failed("take a lock", &error))?;
+    let asked: HashMap<&str, &Name> = names.iter().map(|it| (it.as_str(), it)).collect();
     let read = |row: &tokio_postgres::Row| {
-        let text: &str = row.get(0);
-        let name = names.iter().find(|it| it.as_str() == text)?.clone();
+        let name = (*asked.get(row.get::<_, &str>(0))?).clone();
         Some(Acquired { name, fence: row.get(1), was_expired: row.get(2) })
     };
     Ok(rows.iter().filter_map(read).collect())
@@ -126,7 +127,7 @@ pub(super) async fn release(client: &ClientWrapper, rows: &[(Name, Uuid)]) -> Re
 }
 
 /// Deletes rows of these owners that no transaction uses. Returns which.
-pub(super) async fn forget(client: &ClientWrapper, rows: &[(Name, Uuid)]) -> Result<Vec<(String, Uuid)>, Error> {
+pub(super) async fn forget(client: &ClientWrapper, rows: &[(Name, Uuid)]) -> Result<HashSet<(String, Uuid)>, Error> {
     let (names, owners) = columns(rows);
     let params: [(&(dyn ToSql + Sync), Type); 2] = [(&names, Type::TEXT_ARRAY), (&owners, Type::UUID_ARRAY)];
     let rows = client.query_typed(FORGET, &params).await.map_err(|error| failed("release locks", &error))?;

@@ -50,7 +50,7 @@ async fn a_thousand_contended_acquisitions_exclude_each_other_and_leave_nothing_
     count_up(&database, &database.url(), 20, 50).await;
 }
 
-/// Each caller gives the names in an order of its own, and some let their locks run out.
+/// Each caller gives the names in an order of its own, and some drop their guards instead of giving them back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sets_of_locks_that_overlap_exclude_each_other_and_never_deadlock() {
     const NAMES: usize = 40;
