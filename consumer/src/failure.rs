@@ -10,7 +10,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::core::Outcome;
 use crate::core::retry::FailureKind;
-use crate::lock::{LockError, Lost, NoAnswer};
+use crate::lock::{InvalidName, LockError, Lost, NoAnswer};
 
 /// Why a message could not be handled.
 ///
@@ -190,6 +190,9 @@ fn known(layer: Layer<'_>) -> Option<Failure> {
     }
     if matches!(layer.downcast_ref(), Some(LockError::Contended | LockError::Lost(_))) || layer.is::<Lost>() {
         return Some(Failure::contended(layer));
+    }
+    if layer.is::<InvalidName>() {
+        return Some(Failure::permanent(layer));
     }
     if layer.is::<NoAnswer>() {
         return Some(Failure::new(FailureClass::Interrupted, layer));

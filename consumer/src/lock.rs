@@ -35,9 +35,13 @@
 //! the transaction that writes keeps such writes out. Where the resource is not this database, give it the fence and let
 //! it refuse lower numbers.
 //!
+//! **Not re-entrant.** Whoever has a lock and asks for it again finds it taken, also the next message of a batch. What is all
+//! in one transaction takes [`advisory`] locks instead, which the transaction may take again.
+//!
 //! **Poolers.** No session state, no named statements: works through PgBouncer in transaction mode.
 //!
-//! [`advisory`] is the other kind: a lock of the transaction, without row, deadline and heartbeat.
+//! [`advisory`] is the other kind: a lock of the transaction, without row, deadline and heartbeat. ARCHITECTURE.md says which
+//! is right when.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

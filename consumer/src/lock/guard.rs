@@ -16,7 +16,8 @@ use crate::metrics;
 /// A lock that this process has, until it is lost.
 ///
 /// Dropping it leaves the release to the heartbeat, soon and without waiting; outside a running heartbeat the lock runs out
-/// by itself. [`release`](Guard::release) says whether it worked.
+/// by itself. A handler drops it before its transaction ends, and may: once [checked](Guard::check) there, it is released
+/// after the end. [`release`](Guard::release) says whether it worked.
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
     held: Arc<Held>,

@@ -11,7 +11,7 @@ const RELAY: &str = "relay";
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
-/// Why a text is no name of a lock. Does not repeat the text.
+/// Why a text is no name of a lock. Does not repeat the text. As a [`Failure`](crate::Failure) it is *permanent*.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidName {
