@@ -1,7 +1,7 @@
 //! Behind PgBouncer (INF-02).
 
 use futures_util::future::join_all;
-use sekali_tests::group::{Group, LIMIT};
+use sekali_tests::group::{Group, LIMIT, member_process_at};
 use sekali_tests::harness::pooler::{Mode, Pooler};
 use sekali_tests::harness::servers::say;
 use sekali_tests::harness::{Outgoing, TestDatabase, connect, eventually};
@@ -62,12 +62,17 @@ async fn a_group_behind_a_pooler_counts_once_though_the_pooler_is_restarted() {
         pooler.restart(mode).await.unwrap();
     }
     group.config.postgres.url = Some(pooler.url(&group.database).into());
-    group.config.postgres.pool_max_connections = 4.try_into().unwrap();
-    let members = if mode == Mode::Session { 1 } else { 2 };
-    let mut running = Vec::new();
-    for _ in 0..members {
-        running.push(group.start(Scripted::default()).await);
-    }
+    group.config.postgres.pool_max_connections = 5.try_into().unwrap();
+    let member = group.start(Scripted::default()).await;
+    // Another process gives its statements the same names. In session mode it would find no connection free.
+    let other = (mode == Mode::Transaction).then(|| member_process_at(&group.config, &pooler.url(&group.database)));
+    // Two clients each: one for the source topic, one for the retry topics.
+    let clients = if other.is_some() { 4 } else { 2 };
+    eventually("all have joined", LIMIT, async || {
+        let joined = group.kafka.group_members(group.name()).await;
+        if joined.len() == clients { Ok(()) } else { Err(format!("{joined:?}")) }
+    })
+    .await;
     group.produce(events(0..1_500)).await;
     eventually("work begins", LIMIT, async || group.database.scalar::<i64>("SELECT count(*) FROM effect").await > 0)
         .await;
@@ -80,8 +85,10 @@ async fn a_group_behind_a_pooler_counts_once_though_the_pooler_is_restarted() {
     let blamed = "SELECT count(*) FROM sekali.inbox WHERE attempt > 2";
     assert_eq!(group.database.scalar::<i64>(blamed).await, 0, "the pooler's restart burned attempts");
     assert!(group.dead_letters().await.is_empty());
-    for member in running {
-        member.stop().await.unwrap();
+    member.stop().await.unwrap();
+    if let Some(mut other) = other {
+        other.sigterm();
+        assert!(other.wait(LIMIT).await.success());
     }
 }
 
@@ -101,7 +108,7 @@ async fn a_pooler_that_forgets_statements_is_nobodys_fault() {
         Err(reason) => skip!("{reason:#}"),
     };
     group.config.postgres.url = Some(pooler.url(&group.database).into());
-    group.config.postgres.pool_max_connections = 4.try_into().unwrap();
+    group.config.postgres.pool_max_connections = 5.try_into().unwrap();
     let member = group.start(Scripted::default()).await;
     let plain =
         |range: std::ops::Range<usize>| range.map(|it| Outgoing::new(format!("k{it}"), "{}").id(&format!("m-{it}")));

@@ -208,11 +208,19 @@ impl Group {
 /// # Panics
 /// The program was not built, or the target directory cannot be written.
 pub fn member_process(config: &Config, database: &TestDatabase) -> Process {
+    member_process_at(config, &database.url())
+}
+
+/// The same with another URL of the database.
+///
+/// # Panics
+/// As [`member_process`].
+pub fn member_process_at(config: &Config, url: &str) -> Process {
     let path = target_dir().join("test-logs").join(format!("{}.toml", unique("member")));
     std::fs::create_dir_all(path.parent().expect("it has a directory")).expect("the directory can be made");
     std::fs::write(&path, config.print()).expect("the configuration can be written");
     let member = Program::of_workspace("sekali-test-member").arg(&path);
-    member.env("SEKALI_POSTGRES__URL", database.url()).spawn()
+    member.env("SEKALI_POSTGRES__URL", url).spawn()
 }
 
 impl Member {
