@@ -34,6 +34,10 @@ has_java() {
     [ "${version:-0}" -ge 17 ]
 }
 
+has_pgbouncer() {
+    [ -n "${SEKALI_TEST_PGBOUNCER:-}" ] || command -v pgbouncer || [ -x /usr/sbin/pgbouncer ]
+}
+
 java_package() { # Debian 12 has 17 as its default, later releases a newer one, Ubuntu 20.04 an older one
     if apt-cache show openjdk-17-jre-headless 2> /dev/null | grep -q '^Version'; then
         echo openjdk-17-jre-headless
@@ -54,6 +58,9 @@ fi
 if [ "$scope" = all ] && [ -z "${SEKALI_TEST_KAFKA:-}" ]; then
     need JAVA has_java
     need maven command -v mvn
+fi
+if [ "$scope" = all ]; then
+    need pgbouncer has_pgbouncer
 fi
 
 if ! command -v cargo > /dev/null; then
@@ -100,5 +107,11 @@ if printf '%s\n' "${missing[@]}" | grep -qx postgresql && [ ! -e /etc/postgresql
     echo "(the distribution's PostgreSQL is told not to start a server: /etc/postgresql-common/createcluster.conf)"
     quietly mkdir -p /etc/postgresql-common
     quietly sh -c 'echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.conf'
+fi
+policy=/usr/sbin/policy-rc.d
+if printf '%s\n' "${missing[@]}" | grep -qx pgbouncer && [ ! -e "$policy" ]; then
+    # As above: the tests start poolers of their own. Others' services are told not to start for as long as this takes.
+    quietly sh -c "printf '#!/bin/sh\nexit 101\n' > $policy && chmod 755 $policy"
+    trap 'rm -f "$log"; "${as_root[@]}" rm -f "$policy"' EXIT
 fi
 quietly apt-get install -y --no-install-recommends -o Dpkg::Options::=--force-confold "${missing[@]}"

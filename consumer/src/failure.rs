@@ -11,6 +11,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::core::Outcome;
 use crate::core::retry::FailureKind;
+use crate::lock::{InvalidName, LockError, Lost, NoAnswer};
 
 /// Why a message could not be handled.
 ///
@@ -189,6 +190,15 @@ fn known(layer: Layer<'_>) -> Option<Failure> {
     {
         return Some(Failure::new(FailureClass::Interrupted, "no database connection to be had from the pool"));
     }
+    if matches!(layer.downcast_ref(), Some(LockError::Contended | LockError::Lost(_))) || layer.is::<Lost>() {
+        return Some(Failure::contended(layer));
+    }
+    if layer.is::<InvalidName>() {
+        return Some(Failure::permanent(layer));
+    }
+    if layer.is::<NoAnswer>() {
+        return Some(Failure::new(FailureClass::Interrupted, layer));
+    }
     if let Some(decode) = layer.downcast_ref::<DecodeError>() {
         return Some(Failure::invalid(decode));
     }
@@ -206,6 +216,8 @@ fn class_of(state: &SqlState) -> FailureClass {
     let class = &code[..2.min(code.len())];
     match code {
         "40001" | "40P01" | "55P03" | "25006" => FailureClass::Interrupted,
+        // A pooler that forgets prepared statements: every message would fail.
+        "26000" | "42P05" => FailureClass::Interrupted,
         _ if INTERRUPTED_CLASSES.contains(&class) || code.starts_with("57P0") => FailureClass::Interrupted,
         "25P02" => FailureClass::AbortedTransaction,
         "57014" => FailureClass::Timeout,
@@ -230,6 +242,8 @@ mod tests {
             ("40P01", FailureClass::Interrupted),
             ("55P03", FailureClass::Interrupted),
             ("25006", FailureClass::Interrupted),
+            ("26000", FailureClass::Interrupted),
+            ("42P05", FailureClass::Interrupted),
             ("57014", FailureClass::Timeout),
             ("23503", FailureClass::Transient),
             ("23505", FailureClass::Transient),
@@ -244,6 +258,24 @@ mod tests {
         for (code, expected) in cases {
             assert_eq!(class_of(&SqlState::from_code(code)), expected, "{code}");
         }
+    }
+
+    #[test]
+    fn a_lock_that_is_taken_or_lost_is_contended_and_one_that_failed_is_what_failed() {
+        let cases = [
+            (LockError::Contended, FailureClass::Contended),
+            (LockError::Lost(Lost), FailureClass::Contended),
+            (
+                LockError::Failed(crate::Error::new(crate::ErrorKind::Postgres, "x").because(NoAnswer)),
+                FailureClass::Interrupted,
+            ),
+            (LockError::Failed(crate::Error::new(crate::ErrorKind::Config, "x")), FailureClass::Transient),
+        ];
+        for (error, expected) in cases {
+            assert_eq!(Failure::from(error).class(), expected);
+        }
+        assert_eq!(Failure::from(Lost).class(), FailureClass::Contended);
+        assert_eq!(Failure::from(std::io::Error::other(Lost)).class(), FailureClass::Contended, "wrapped");
     }
 
     #[test]

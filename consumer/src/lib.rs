@@ -42,6 +42,7 @@ mod housekeeping;
 pub mod http;
 mod incoming;
 mod kafka;
+pub mod lock;
 pub mod metrics;
 pub mod once;
 mod postgres;

@@ -18,6 +18,8 @@ const DELIVERY: &[f64] = &[
     0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21600.0,
     86400.0,
 ];
+/// Time that something is kept, seconds.
+const HOLD: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0];
 /// Messages in a batch.
 const BATCH: &[f64] = &[1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0];
 /// Calls of other systems.
@@ -129,6 +131,22 @@ metrics! {
     POOL_WAITING = Metric::gauge("sekali_db_pool_waiting", "Requests that wait for a connection.");
     /// Pool use.
     POOL_CONNECTIONS = Metric::gauge("sekali_db_pool_connections", "Connections of the pool.").with(&[("state", &["idle", "in_use"])]);
+    /// Locks asked for.
+    LOCK_ACQUISITIONS = Metric::counter("sekali_lock_acquisitions_total", "Named locks asked for, by result; contended is one that was still taken after the wait.").with(&[("result", &["acquired", "contended", "error"])]);
+    /// Asking to having.
+    LOCK_WAIT = Metric::histogram("sekali_lock_wait_seconds", "Time from asking for a named lock to having it.", WORK);
+    /// Having to giving back.
+    LOCK_HOLD = Metric::histogram("sekali_lock_hold_seconds", "Time from having a named lock to giving it back or losing it.", HOLD);
+    /// Locks of this process.
+    LOCKS_HELD = Metric::gauge("sekali_locks_held", "Named locks that this process has.");
+    /// Locks renewed.
+    LOCK_RENEWALS = Metric::counter("sekali_lock_renewals_total", "Named locks in heartbeats, by result: ok, busy (its row was locked; tried again), lost, error (the database did not answer; tried again).").with(&[("result", &["ok", "busy", "lost", "error"])]);
+    /// Locks lost.
+    LOCK_LOSSES = Metric::counter("sekali_lock_losses_total", "Named locks that this process lost: not renewed in time, or their row was taken or deleted.").with(&[("reason", &["expired", "taken"])]);
+    /// Locks taken over.
+    LOCK_EXPIRATIONS = Metric::counter("sekali_lock_expirations_total", "Named locks that this process took over because their owner had let them run out.");
+    /// Owners refused.
+    LOCK_FENCED = Metric::counter("sekali_lock_fenced_total", "Transactions refused because their named lock was not theirs any more.");
     /// Transactions.
     TRANSACTIONS = Metric::counter("sekali_db_transactions_total", "Transactions of the executors.").with(&[("result", &["commit", "rollback"])]);
 }

@@ -134,7 +134,7 @@ impl Group {
 
     /// Starts a member with the effect of [`crate::performing`], as a process of its own.
     pub fn start_effect_process(&self) -> Process {
-        member_program(&self.config, &self.database).env("SEKALI_TEST_EFFECT", self.database.url()).spawn()
+        member_program(&self.config, &self.database.url()).env("SEKALI_TEST_EFFECT", self.database.url()).spawn()
     }
 
     /// Starts a member as a process of its own.
@@ -224,15 +224,23 @@ impl Group {
 /// # Panics
 /// The program was not built, or the target directory cannot be written.
 pub fn member_process(config: &Config, database: &TestDatabase) -> Process {
-    member_program(config, database).spawn()
+    member_process_at(config, &database.url())
 }
 
-fn member_program(config: &Config, database: &TestDatabase) -> Program {
+/// The same with another URL of the database.
+///
+/// # Panics
+/// As [`member_process`].
+pub fn member_process_at(config: &Config, url: &str) -> Process {
+    member_program(config, url).spawn()
+}
+
+fn member_program(config: &Config, url: &str) -> Program {
     let path = target_dir().join("test-logs").join(format!("{}.toml", unique("member")));
     std::fs::create_dir_all(path.parent().expect("it has a directory")).expect("the directory can be made");
     std::fs::write(&path, config.print()).expect("the configuration can be written");
     let member = Program::of_workspace("sekali-test-member").arg(&path);
-    member.env("SEKALI_POSTGRES__URL", database.url())
+    member.env("SEKALI_POSTGRES__URL", url)
 }
 
 impl Member {

@@ -3,19 +3,24 @@
 //! * [`kafka()`] and [`postgres()`] give the servers that the whole run of the suite shares; a test gets topics
 //!   ([`Kafka::create_topics`]) and a database ([`TestDatabase`]) of its own there.
 //! * [`OwnBroker`] and [`PrivatePostgres`] are for tests that must kill theirs.
+//! * [`pooler::Pooler`] is a PgBouncer in front of a database.
+//! * [`smtp::MailServer`] and [`http_provider::HttpProvider`] are the outside world of effects.
 //! * [`Proxy`] stands in the way of a TCP connection, [`Process`] is a program of the workspace that can be killed.
 //! * [`eventually`] waits for a condition; nothing else in the suite sleeps.
 //! * [`skip!`](crate::skip) ends a test that cannot run here, aloud.
 
 mod eventually;
+pub mod http_provider;
 mod kafka;
 mod own_broker;
 mod paths;
+pub mod pooler;
 mod postgres;
 mod process;
 pub mod proxy;
 pub mod servers;
 mod skip;
+pub mod smtp;
 pub mod versions;
 
 pub use eventually::{Outcome, eventually};

@@ -263,7 +263,11 @@ fn all_settings(options: &Options) -> Vec<(String, String)> {
     ours.chain(options.settings.iter().cloned()).collect()
 }
 
-fn unprivileged_user() -> Result<Option<User>, anyhow::Error> {
+/// Whom servers run as that refuse to run as root; `None` when this process is not root's.
+///
+/// # Errors
+/// There is neither a user `postgres` nor `nobody`.
+pub fn unprivileged_user() -> Result<Option<User>, anyhow::Error> {
     if !Uid::effective().is_root() {
         return Ok(None);
     }

@@ -160,6 +160,6 @@ fn launch(server: Server) -> Result<String, anyhow::Error> {
 }
 
 /// A line for the person at the terminal, past the test runner's capture.
-pub(crate) fn say(line: &str) {
+pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
