@@ -226,6 +226,14 @@ impl<'a> Settled<'a> {
         self.items.iter().zip(&self.plans).filter_map(message).collect()
     }
 
+    /// Their places in the batch.
+    pub(crate) fn places(&self) -> Vec<usize> {
+        let handled = |place: &usize| {
+            matches!((&self.items[*place].record.message, &self.plans[*place]), (Incoming::Message(_), Plan::Handle))
+        };
+        (0..self.items.len()).filter(handled).collect()
+    }
+
     /// Puts the handler's answers to the rest. `replies` has one for each of [`messages`](Settled::messages).
     ///
     /// # Errors

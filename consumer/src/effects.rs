@@ -17,6 +17,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use crate::core::Fence;
 use crate::failure::FailureClass;
+use crate::lock::Name;
 use crate::{Failure, Reply, Transaction};
 
 pub(crate) use leases::Leases;
@@ -60,6 +61,16 @@ pub trait Effect: Send + Sync + 'static {
     fn idempotency_key(&self, record: &Record) -> Option<Result<IdempotencyKey, KeyError>> {
         let _ = record;
         None
+    }
+
+    /// A named lock around performing, where the order of its key is not enough. A message that meets it taken comes
+    /// later, through the first retry topic, and burns no attempt. `None`, the default, takes none.
+    ///
+    /// # Errors
+    /// The message says nothing that could be locked: that is its failure.
+    fn lock_key(&self, message: &Message) -> Result<Option<Name>, Failure> {
+        let _ = message;
+        Ok(None)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Runs batches: claim, handle, seal, commit. One at a time, on one database connection.
 
 pub(crate) mod handling;
+mod locking;
 mod search;
 mod shared;
 mod transactions;
@@ -22,6 +23,7 @@ use crate::core::{Care, Event, Findings, Item, LaneId, Outcome, Recorded};
 use crate::failure::FailureClass;
 use crate::held::Refusals;
 use crate::incoming::Incoming;
+use crate::lock::Guard;
 use crate::{Failure, Handler};
 
 pub(crate) use shared::Shared;
@@ -70,6 +72,8 @@ pub(crate) struct Executor<H> {
     pub(crate) client: Option<Client>,
     /// Why the last batch failed: the text of the decision that may follow.
     pub(crate) failure: Option<Failure>,
+    /// Locks of the transaction under way.
+    locked: Vec<Guard>,
 }
 
 impl<H: Handler> Executor<H> {
@@ -98,15 +102,21 @@ impl<H: Handler> Executor<H> {
         let batch = Batch::of(&items, &self.shared.routes);
         let mut refused = BTreeMap::new();
         loop {
-            match self.transact(&batch, &refused, how).await {
+            let ended = self.transact(&batch, &refused, how).await;
+            match ended {
                 Ok((fates, findings)) => {
+                    self.unlock().await;
                     self.report(&batch, &fates, started.elapsed());
                     return Finished::decided(findings);
                 }
-                Err(ended) => match self.end(ended).await {
-                    Again::With(more) => refused.extend(more),
-                    Again::Not(outcome, findings) => return Finished { outcome, items, findings },
-                },
+                Err(ended) => {
+                    let again = self.end(ended).await;
+                    self.unlock().await;
+                    match again {
+                        Again::With(more) => refused.extend(more),
+                        Again::Not(outcome, findings) => return Finished { outcome, items, findings },
+                    }
+                }
             }
         }
     }
@@ -116,15 +126,20 @@ impl<H: Handler> Executor<H> {
         let mut refused = Refusals::new();
         loop {
             let mut items = Vec::new();
-            match self.transact_held(messages_max, how, &mut refused, &mut items).await {
+            let ended = self.transact_held(messages_max, how, &mut refused, &mut items).await;
+            match ended {
                 Ok((fates, findings)) => {
+                    self.unlock().await;
                     self.report_held(&items, &fates);
                     return Finished::decided(findings);
                 }
-                Err(ended) => match self.end(ended).await {
-                    Again::With(_) => {}
-                    Again::Not(outcome, findings) => return Finished { outcome, items, findings },
-                },
+                Err(ended) => {
+                    let again = self.end(ended).await;
+                    self.unlock().await;
+                    if let Again::Not(outcome, findings) = again {
+                        return Finished { outcome, items, findings };
+                    }
+                }
             }
         }
     }
@@ -132,7 +147,7 @@ impl<H: Handler> Executor<H> {
 
 impl<H> Executor<H> {
     pub(crate) fn new(lane: LaneId, shared: Arc<Shared<H>>) -> Executor<H> {
-        Executor { lane, shared, client: None, failure: None }
+        Executor { lane, shared, client: None, failure: None, locked: Vec::new() }
     }
 
     /// Rolls back, and says what follows.

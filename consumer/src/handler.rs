@@ -6,6 +6,7 @@ use sekali_schemas::idempotency::KeyError;
 use sekali_schemas::{IdempotencyKey, Message, Record};
 use serde_json::Value;
 
+use crate::lock::LockKey;
 use crate::{Failure, Transaction};
 
 /// The business change that a message asks for, written through the transaction that also holds the inbox row.
@@ -49,6 +50,16 @@ pub trait Handler: Send + Sync + 'static {
     fn idempotency_key(&self, record: &Record) -> Option<Result<IdempotencyKey, KeyError>> {
         let _ = record;
         None
+    }
+
+    /// A lock around the work on a message, where the order of its key is not enough: it is taken before the handler runs
+    /// and released after the transaction. `None`, the default, takes none.
+    ///
+    /// # Errors
+    /// The message says nothing that could be locked: it is refused.
+    fn lock_key(&self, message: &Message) -> Result<Option<LockKey>, Failure> {
+        let _ = message;
+        Ok(None)
     }
 }
 

@@ -77,6 +77,26 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_m
 /// Longest wait for an answer of the database.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
+/// The lock around the handling of a message: see [`Handler::lock_key`](crate::Handler::lock_key).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LockKey {
+    /// A named lock, which others may take with [`Locks`]. A message that meets it taken comes later, through the first
+    /// retry topic, and burns no attempt.
+    Named(Name),
+    /// A lock of the transaction, as [`advisory`] takes it: the batch waits for it. For what is all in the database.
+    Transaction(Name),
+}
+
+impl LockKey {
+    pub(crate) fn named_name(&self) -> Option<&Name> {
+        if let LockKey::Named(name) = self { Some(name) } else { None }
+    }
+
+    pub(crate) fn transaction_name(&self) -> Option<&Name> {
+        if let LockKey::Transaction(name) = self { Some(name) } else { None }
+    }
+}
+
 /// Where locks come from. Clones share the heartbeat; make one for each process and database.
 #[derive(Clone)]
 pub struct Locks {

@@ -26,6 +26,7 @@ use crate::holds::Holds;
 use crate::housekeeping::{Housekeeping, Progress};
 use crate::incoming::Incoming;
 use crate::kafka::{CHUNKS_MAX, Clients, Lookout, Polled, Reader, Role, consumer_config};
+use crate::lock::Locks;
 use crate::metrics::Metrics;
 use crate::postgres::inbox;
 use crate::probes::{self, Status};
@@ -152,6 +153,8 @@ impl<H: Send + Sync + 'static> Consumer<H> {
         let links = clients.settings.iter().map(|it| clients.start(it.0)).collect::<Result<_, _>>()?;
         let shared = Shared {
             handler,
+            locks: Locks::new(self.pool.clone()),
+            lock_ttl: section.lock_ttl,
             pool: self.pool,
             consumer_id: self.consumer_id,
             routes: self.routes.clone(),

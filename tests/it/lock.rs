@@ -1,5 +1,6 @@
 //! Named locks on a real database.
 
+mod around;
 pub(crate) mod exclusion;
 pub(crate) mod fence;
 mod handler;

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use sekali_schemas::IdempotencyKey;
 use sekali_tests::events::{Events, events};
-use sekali_tests::harness::{Kafka, Process, Program, TestDatabase, eventually, kafka, unique};
+use sekali_tests::group::Group;
+use sekali_tests::harness::{Kafka, Outgoing, Process, Program, TestDatabase, eventually, kafka, unique};
+use sekali_worker::stock::{Stock, StockMode, create_tables};
 use uuid::Uuid;
 
 const PARTITIONS: i32 = 12;
@@ -180,4 +182,41 @@ async fn every_movement_counts_once_though_records_come_twice_and_workers_die() 
     assert_eq!(run.kafka.committed_offsets(&run.group, &run.topic).await, run.kafka.end_offsets(&run.topic).await);
     let dead: i64 = run.database.scalar("SELECT count(*) FROM sekali.dead_letter").await;
     assert_eq!(dead, 0, "nothing was anybody's fault");
+}
+
+/// Others write the same rows by their versions: nobody overwrites anybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn compare_and_set_loses_no_change_of_anybody() {
+    const SKUS: usize = 4;
+    const EACH: usize = 150;
+    const FOREIGN: &str = "UPDATE stock SET quantity = quantity + 1000, version = version + 1 WHERE sku = 'sku-0'";
+    let group = Group::new("compare-and-set", 4, |_| {}).await;
+    create_tables(&group.database.connect().await).await.unwrap();
+    let stock = || Stock::new(StockMode::CompareAndSet);
+    let members = [group.start(stock()).await, group.start(stock()).await];
+    let record = |it: usize| {
+        let sku = format!("sku-{}", it % SKUS);
+        let payload = format!("{{\"sku\": \"{sku}\", \"delta\": {}}}", it as i64 - 200);
+        // Not by its key: the messages of a SKU are spread over all partitions and meet at its row.
+        Outgoing::new(format!("any-{it}"), payload).id(&format!("m-{it}"))
+    };
+    group.produce((0..SKUS * EACH).map(record)).await;
+    let client = group.database.connect().await;
+    let mut foreign = 0;
+    while group.database.scalar::<i64>("SELECT count(*) FROM stock_movement").await < (SKUS * EACH) as i64 {
+        foreign += client.execute(FOREIGN, &[]).await.unwrap() as i64;
+    }
+    group.settled().await;
+    for member in members {
+        member.stop().await.unwrap();
+    }
+    assert!(10 < foreign, "only {foreign} changes of others");
+    for sku in 0..SKUS {
+        let expected: i64 = (0..SKUS * EACH).filter(|it| it % SKUS == sku).map(|it| it as i64 - 200).sum();
+        let others = if sku == 0 { foreign } else { 0 };
+        let sql = format!("SELECT (quantity, version)::text FROM stock WHERE sku = 'sku-{sku}'");
+        let found: String = group.database.scalar(&sql).await;
+        assert_eq!(found, format!("({},{})", expected + 1000 * others, EACH as i64 + others));
+    }
+    assert_eq!(group.dead_letters().await.len(), 0);
 }

@@ -138,6 +138,7 @@ impl Checks<'_> {
         }
         for (key, value) in [
             ("handler_timeout", consumer.handler_timeout),
+            ("lock_ttl", consumer.lock_ttl),
             ("drain_timeout", consumer.drain_timeout),
             ("session_timeout", consumer.session_timeout),
             ("max_poll_interval", consumer.max_poll_interval),

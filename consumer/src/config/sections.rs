@@ -84,6 +84,10 @@ section! {
         /// its partitions for longer; well below `max_poll_interval`.
         #[serde(with = "duration")]
         handler_timeout: Duration = Duration::from_secs(30),
+        /// How long a lock around a message's work lasts without a heartbeat, where the handler wants one. Lower loses it
+        /// to a process that only stood still for a while, higher keeps what a dead process had locked for longer.
+        #[serde(with = "duration")]
+        lock_ttl: Duration = Duration::from_secs(30),
         /// Longest wait for the messages in hand at shutdown and when partitions are taken away. Lower repeats more
         /// work elsewhere, higher delays a rebalance or a deployment; below half of `max_poll_interval`.
         #[serde(with = "duration")]

@@ -1,8 +1,10 @@
 //! Performs effects, each in a task of its own.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sekali_schemas::Message;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -12,6 +14,7 @@ use crate::core::{Event, LaneId, Leased, Outcome, Performed};
 use crate::executor::handling::contained;
 use crate::executor::{Executor, Shared, Work};
 use crate::incoming::Incoming;
+use crate::lock::LockError;
 use crate::{Failure, metrics};
 
 /// One for each process.
@@ -80,11 +83,26 @@ impl<E: Effect> Performer<E> {
         let performing = &self.shared.handler;
         match &leased.item.record.message {
             Incoming::Message(message) => {
-                let work = performing.effect.perform(message, lease);
+                let work = self.locked(message, performing.effect.perform(message, lease));
                 contained(performing.timeout, &self.shared.metrics, work).await
             }
             Incoming::Invalid { reason, .. } => Err(Failure::invalid(reason)),
         }
+    }
+}
+
+impl<E: Effect> Performer<E> {
+    /// Performs under the lock that the message wants, if any; ends when the lock is lost.
+    async fn locked<T>(&self, message: &Message, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        let shared = &self.shared;
+        let Some(name) = shared.handler.effect.lock_key(message)? else { return work.await };
+        let guard = shared.locks.try_acquire(&name, shared.lock_ttl).await?.ok_or(LockError::Contended)?;
+        let performed = guard.run(work).await?;
+        // Lost by now or not: the effect is there.
+        if guard.release().await.is_err() {
+            tracing::debug!("a lock was not released, it runs out by itself");
+        }
+        performed
     }
 }
 

@@ -15,6 +15,7 @@ use crate::core::{Outcome, Timestamp};
 use crate::failure::{Failure, FailureClass};
 use crate::incoming::Incoming;
 use crate::kafka::Reader;
+use crate::lock::Locks;
 use crate::metrics::Metrics;
 use crate::postgres::decision::Desk;
 use crate::routes::Routes;
@@ -39,6 +40,9 @@ pub(crate) struct Shared<H> {
     pub(crate) handler_timeout: Duration,
     /// Longest wait for any answer of the database outside the handler: nobody else ends a wait on a dead connection.
     pub(crate) database_timeout: Duration,
+    /// Locks for messages whose handler wants some, and how long they last without a heartbeat.
+    pub(crate) locks: Locks,
+    pub(crate) lock_ttl: Duration,
     /// Wakes the relay of this process when a decision put something into the outbox.
     pub(crate) relay_wake: Option<Arc<Notify>>,
 }

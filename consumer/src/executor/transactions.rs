@@ -46,7 +46,14 @@ impl<H: Handler> Executor<H> {
         settled.park(&held, rule);
         let parked = settled.parked();
         answered(deadline, self.find_room(client, &parked)).await??;
-        let (replies, found) = self.replies(client, &settled.messages(), how, rule).await?;
+        let messages = settled.messages();
+        let (locked, taken) = self.lock(client, &messages).await?;
+        self.locked = locked;
+        if !taken.is_empty() {
+            let places = settled.places();
+            return Err(Ended::Overtaken(taken.into_iter().map(|(index, it)| (places[index], it)).collect()));
+        }
+        let (replies, found) = self.replies(client, &messages, how, rule).await?;
         let mut written = settled.answered(replies, &shared)?;
         if parked.len() < written.parked.len() {
             answered(deadline, self.find_room(client, &written.parked)).await??;
@@ -55,6 +62,7 @@ impl<H: Handler> Executor<H> {
             return Err(Ended::OverBudget);
         }
         let ready = answered(deadline, write(client, &shared, batch, &mut written)).await??;
+        self.still_locked(client).await?;
         answered(deadline, seal_and_commit(client)).await??;
         shared.held.fetch_add(written.parked.len() as u64, Ordering::Relaxed);
         let findings = Findings { found, ..settled.findings(&written.fates, rule, ready) };
@@ -82,7 +90,14 @@ impl<H: Handler> Executor<H> {
         let last = taken.keys.len() < keys_max as usize && taken.messages.len() < messages_max;
         let batch = HeldBatch::of(taken, last, &shared)?;
         items.clone_from(&batch.items);
-        let (replies, found) = self.replies(client, &batch.messages(refused, &shared)?, how, shared.rule).await?;
+        let messages = batch.messages(refused, &shared)?;
+        let (locked, locked_out) = self.lock(client, &messages).await?;
+        self.locked = locked;
+        if !locked_out.is_empty() {
+            refused.extend(locked_out.into_iter().map(|(index, it)| (messages[index].idempotency_key().uuid(), it)));
+            return Err(Ended::Overtaken(BTreeMap::new()));
+        }
+        let (replies, found) = self.replies(client, &messages, how, shared.rule).await?;
         let outcome = batch.answered(replies, refused, &shared)?;
         let fates: Vec<Fate> = outcome.fates.iter().copied().flatten().collect();
         let findings = Findings { ready: Some(!batch.last), found, ..tally(&fates) };
@@ -90,6 +105,7 @@ impl<H: Handler> Executor<H> {
             return Err(Ended::OverBudget);
         }
         answered(deadline, write_held(client, &shared, &batch, &outcome)).await??;
+        self.still_locked(client).await?;
         answered(deadline, seal_and_commit(client)).await??;
         Ok((outcome.fates, findings))
     }

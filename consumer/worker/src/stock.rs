@@ -1,10 +1,12 @@
 //! The stock group: quantities by SKU, and a ledger of every movement.
 
 mod batch;
+mod compare;
 
 use futures_util::future::join;
 use sekali_consumer::schemas::events::{EventType, StockAdjusted};
-use sekali_consumer::tokio_postgres::{self, Client};
+use sekali_consumer::tokio_postgres::types::ToSql;
+use sekali_consumer::tokio_postgres::{self, Client, Statement};
 use sekali_consumer::{Failure, Handler, Message, Reply, Transaction};
 
 use batch::Columns;
@@ -25,6 +27,9 @@ pub enum StockMode {
     Batch,
     /// Two statements a message, in one round trip.
     PerEvent,
+    /// Reads the version of the SKU's row and writes only if it is still that (optimistic locking), for rows that others
+    /// write, too.
+    CompareAndSet,
 }
 
 /// Applies [`StockAdjusted`] events: a row in the ledger, and the quantity of the SKU.
@@ -45,15 +50,22 @@ impl Stock {
 
 impl Handler for Stock {
     async fn handle(&self, message: &Message, tx: &Transaction<'_>) -> Result<Reply, Failure> {
-        match read(message) {
-            Ok(event) => write(message, &event, tx).await.map(|()| Reply::done()),
-            Err(failure) => Ok(Reply::rejected(failure)),
+        let event = match read(message) {
+            Ok(event) => event,
+            Err(failure) => return Ok(Reply::rejected(failure)),
+        };
+        if self.mode == StockMode::CompareAndSet {
+            compare::adjust(&event, tx).await?;
+            record(message, &event, &tx.prepare_cached(MOVEMENT).await?, tx).await?;
+        } else {
+            write(message, &event, tx).await?;
         }
+        Ok(Reply::done())
     }
 
     async fn handle_batch(&self, messages: &[Message], tx: &Transaction<'_>) -> Result<Vec<Reply>, Failure> {
         let mut replies = Vec::with_capacity(messages.len());
-        if self.mode == StockMode::PerEvent {
+        if self.mode != StockMode::Batch {
             for message in messages {
                 replies.push(self.handle(message, tx).await?);
             }
@@ -88,22 +100,27 @@ const ADJUST: &str = "INSERT INTO public.stock AS row (sku, quantity, version) V
      ON CONFLICT (sku) DO UPDATE SET quantity = row.quantity + excluded.quantity, version = row.version + 1";
 
 async fn write(message: &Message, event: &StockAdjusted, tx: &Transaction<'_>) -> Result<(), Failure> {
-    let key = message.idempotency_key().uuid();
-    let origin = message.origin();
-    let movement = tx.prepare_cached(MOVEMENT).await?;
-    let adjust = tx.prepare_cached(ADJUST).await?;
-    let (moved, adjusted) = join(
-        tx.execute(
-            &movement,
-            &[&key, &event.sku, &event.delta, &&*origin.topic, &origin.partition, &origin.offset, &event.occurred_at],
-        ),
-        tx.execute(&adjust, &[&event.sku, &event.delta]),
-    )
-    .await;
+    let (insert, adjust) = (tx.prepare_cached(MOVEMENT).await?, tx.prepare_cached(ADJUST).await?);
+    let (moved, adjusted) =
+        join(record(message, event, &insert, tx), tx.execute(&adjust, &[&event.sku, &event.delta])).await;
     // The first error is the cause; a statement behind it only says that the transaction is aborted.
     moved?;
     adjusted?;
     Ok(())
+}
+
+/// Writes the row of the ledger.
+async fn record(
+    message: &Message,
+    event: &StockAdjusted,
+    insert: &Statement,
+    tx: &Transaction<'_>,
+) -> Result<u64, tokio_postgres::Error> {
+    let (key, origin) = (message.idempotency_key().uuid(), message.origin());
+    let topic: &str = &origin.topic;
+    let values: [&(dyn ToSql + Sync); 7] =
+        [&key, &event.sku, &event.delta, &topic, &origin.partition, &origin.offset, &event.occurred_at];
+    tx.execute(insert, &values).await
 }
 
 #[cfg(test)]
