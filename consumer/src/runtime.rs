@@ -145,7 +145,6 @@ impl<H: Send + Sync + 'static> Consumer<H> {
         let (events, results) = mpsc::unbounded_channel();
         let holds = self.holds(&events);
         let progress = self.start_housekeeping(&side, status.clone(), holds.clone());
-        self.start_purge(&side);
 
         let (policy, handler) = (policy(&self.config), Arc::new(self.handler));
         let reader = reader(&handler, own_key, &self.routes, section);
@@ -256,7 +255,9 @@ impl<H: Send + Sync + 'static> Consumer<H> {
         }
     }
 
+    /// What is slow and regular, among it the purge.
     fn start_housekeeping(&self, side: &Side, status: Arc<Status>, holds: Holds) -> Progress {
+        self.start_purge(side);
         let (routes, clock) = (self.routes.clone(), self.clock.clone());
         let housekeeping = Housekeeping::new(self.pool.clone(), self.consumer_id, routes, clock, status, holds);
         let progress = housekeeping.progress();
