@@ -1,15 +1,18 @@
 //! Effects outside the database.
 
+mod provider;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sekali_consumer::{Effect, Failure, Lease, Message, Reply, Transaction};
 use sekali_tests::group::{Group, LIMIT};
 use sekali_tests::harness::{Outgoing, eventually};
 use sekali_tests::performing::{Calling, attempts, calls};
 use sekali_tests::scripted::SCRIPT;
+use tokio::sync::{Notify, Semaphore};
 
 fn scripted(key: &str, id: &str, script: &str) -> Outgoing {
     Outgoing::new(key.to_owned(), "{}").id(id).header(SCRIPT, script.to_owned())
@@ -116,42 +119,66 @@ async fn the_position_is_the_lowest_undecided_offset() {
     assert_eq!(group.kafka.committed_offsets(group.name(), &group.topic).await[&0], 201);
 }
 
+/// How many a second is measured by `sekali-bench --effects`.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_keys_use_the_limit_and_a_slow_one_slows_nobody() {
+async fn as_many_keys_as_allowed_are_performed_at_once_and_a_slow_one_slows_nobody() {
     const KEYS: usize = 64;
-    const EACH: usize = 40;
-    let group = group("effect-rate", 1).await;
-    let mut records = vec![scripted("slow", "slow", "slow=2000")];
-    records.extend((0..KEYS * EACH).map(|it| scripted(&format!("k-{}", it % KEYS), &format!("m-{it}"), "slow=20")));
+    const EACH: usize = 20;
+    let group = Group::new("effect-many", 1, |_| {}).await;
+    let mut records = vec![scripted("slow", "slow", "slow")];
+    let others = KEYS - 1;
+    records.extend((0..others * EACH).map(|it| scripted(&format!("k-{}", it % others), &format!("m-{it}"), "ok")));
     group.produce(records).await;
-    let done = Arc::new(AtomicUsize::new(0));
-    let member = group.start_effect(Sleeping(done.clone())).await;
-    let reached = async |count: usize| {
-        eventually("so many are done", LIMIT, async || count <= done.load(Ordering::Relaxed)).await;
-    };
-    reached(KEYS).await;
-    let (before, started) = (done.load(Ordering::Relaxed), Instant::now());
-    reached(KEYS * EACH - KEYS).await;
-    let rate = (done.load(Ordering::Relaxed) - before) as f64 / started.elapsed().as_secs_f64();
+    let meeting = Meeting { others, ..Meeting::default() };
+    let member = group.start_effect(meeting.clone()).await;
+    eventually("all others are done beside the slow one", LIMIT, async || match meeting.done.load(Ordering::SeqCst) {
+        it if it == others * EACH => Ok(()),
+        it => Err(format!("{it} done")),
+    })
+    .await;
+    meeting.all_done.add_permits(1);
     group.settled().await;
     member.stop().await.unwrap();
-    assert_eq!(done.load(Ordering::Relaxed), KEYS * EACH + 1, "nothing is performed twice");
-    // 63 beside the slow one, at 20 ms each. The benchmark holds a quiet machine to 0.8 of it.
-    let limit = 63.0 / 0.020;
-    assert!(0.3 * limit < rate, "{rate:.0} effects a second of {limit:.0}");
+    assert_eq!(meeting.done.load(Ordering::SeqCst), others * EACH + 1, "nothing is performed twice");
 }
 
-/// Takes its time and counts.
-struct Sleeping(Arc<AtomicUsize>);
+/// The first messages wait for each other, and the slow one for all of the others.
+#[derive(Clone)]
+struct Meeting {
+    others: usize,
+    here: Arc<AtomicUsize>,
+    all_here: Arc<Notify>,
+    done: Arc<AtomicUsize>,
+    all_done: Arc<Semaphore>,
+}
 
-impl Effect for Sleeping {
+impl Default for Meeting {
+    fn default() -> Meeting {
+        Meeting {
+            others: 0,
+            here: Arc::default(),
+            all_here: Arc::default(),
+            done: Arc::default(),
+            all_done: Arc::new(Semaphore::new(0)),
+        }
+    }
+}
+
+impl Effect for Meeting {
     type Outcome = ();
 
     async fn perform(&self, message: &Message, _: &Lease) -> Result<(), Failure> {
-        let script = message.headers().text(SCRIPT).unwrap_or_default();
-        let time = script.strip_prefix("slow=").and_then(|it| it.parse().ok()).unwrap_or_default();
-        tokio::time::sleep(Duration::from_millis(time)).await;
-        self.0.fetch_add(1, Ordering::Relaxed);
+        if message.headers().text(SCRIPT) == Some("slow") {
+            drop(self.all_done.acquire().await?);
+        } else {
+            let all_here = self.all_here.notified();
+            if self.here.fetch_add(1, Ordering::SeqCst) + 1 == self.others {
+                self.all_here.notify_waiters();
+            } else if self.here.load(Ordering::SeqCst) < self.others {
+                all_here.await;
+            }
+        }
+        self.done.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 
