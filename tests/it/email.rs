@@ -34,7 +34,8 @@ fn worker(group: &Group, port: u16) -> Worker {
 /// A request whose key is `reminder:user-<nr>:2026-11`.
 fn request(nr: usize, text: &str) -> Outgoing {
     let user = format!("user-{nr}");
-    let body = json!({"email_type": "reminder", "user_id": user, "period": "2026-11", "to": format!("{user}@example.test"),
+    let to = format!("{user}@example.test");
+    let body = json!({"email_type": "reminder", "user_id": user, "period": "2026-11", "to": to,
         "subject": "Your invoice", "text": text});
     Outgoing::new(user, body.to_string())
 }

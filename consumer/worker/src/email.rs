@@ -1,9 +1,9 @@
 //! The email group: one mail for each type, user and period, over SMTP.
 //!
 //! A mail is known by `email_type:user_id:period` ([`EmailRequested::key_of`]), taken from the request itself, and its
-//! `Message-ID` follows from that key. SMTP knows no idempotency: when a connection breaks after the text and before the
-//! answer, nobody knows whether the mail was taken, and it is sent again. Such copies carry the same `Message-ID`, by
-//! which mail servers and mailboxes tell them.
+//! `Message-ID` follows from that key. SMTP knows no idempotency: when a connection breaks after the text and before
+//! the answer, nobody knows whether the mail was taken, and it is sent again. Such copies carry the same `Message-ID`,
+//! by which mail servers and mailboxes tell them.
 //!
 //! | what the mail server does | what becomes of the message |
 //! |---|---|

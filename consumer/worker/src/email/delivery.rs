@@ -6,11 +6,12 @@ use sekali_consumer::tokio_postgres::types::Type;
 use sekali_consumer::{Failure, Transaction};
 use uuid::Uuid;
 
-/// A mail that was sent stays so. An attempt after the first keeps the `Message-ID` of the first, also when the sender's
-/// domain was changed in between.
-const BEGIN: &str = "INSERT INTO public.email_delivery AS row (key, email_type, user_id, period, message_id, status, attempts) \
-     VALUES ($1, $2, $3, $4, $5, 'sending', 1) ON CONFLICT (key) DO UPDATE \
-     SET status = 'sending', attempts = row.attempts + 1, updated_at = now() WHERE row.status <> 'sent' \
+/// A mail that was sent stays so. An attempt after the first keeps the `Message-ID` of the first, also when the domain
+/// of the sender was changed in between.
+const BEGIN: &str = "INSERT INTO public.email_delivery AS row \
+     (key, email_type, user_id, period, message_id, status, attempts) VALUES ($1, $2, $3, $4, $5, 'sending', 1) \
+     ON CONFLICT (key) DO UPDATE SET status = 'sending', attempts = row.attempts + 1, updated_at = now() \
+     WHERE row.status <> 'sent' \
      RETURNING message_id";
 
 const REFUSED: &str = "UPDATE public.email_delivery SET status = 'failed', updated_at = now() \
@@ -49,8 +50,8 @@ impl Deliveries {
         Ok(row.map(|it| it.get(0)))
     }
 
-    /// Notes that the mail server has refused. What counts is the decision on the message: without a database that waits,
-    /// too, and the note stays behind.
+    /// Notes that the mail server has refused. What counts is the decision on the message: without a database that
+    /// waits, too, and the note stays behind.
     pub(super) async fn refused(&self, key: Uuid) {
         let noted = async {
             let client = self.pool.get().await?;

@@ -46,8 +46,8 @@ const PASSWORD: &str = "SEKALI_EMAIL_SMTP_PASSWORD";
 /// Consumes the configured topics until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// Arguments that do not fit together; as [`Consumer::connect_effect`] and [`Consumer::run`]. A mail server that cannot be
-/// reached is none: mails wait for it.
+/// Arguments that do not fit together; as [`Consumer::connect_effect`] and [`Consumer::run`]. A mail server that cannot
+/// be reached is none: mails wait for it.
 pub async fn run(config: Config, arguments: EmailArgs) -> Result<(), Error> {
     let password = std::env::var(PASSWORD).ok().map(SecretString::from);
     let smtp = mail_server(&arguments, password, config.effects.perform_timeout)?;

@@ -59,8 +59,8 @@ pub(super) enum Unsent {
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
 impl Smtp {
-    /// A server at `host` and `port`. `hello` is the domain to introduce oneself with; `timeout` bounds making a connection,
-    /// and again sending a mail. Connects to nothing yet.
+    /// A server at `host` and `port`. `hello` is the domain to introduce oneself with; `timeout` bounds making a
+    /// connection, and again sending a mail. Connects to nothing yet.
     ///
     /// # Errors
     /// The certificates of the system cannot be used, or the host has no name that a certificate could have.
