@@ -117,6 +117,12 @@ impl Failure {
         Failure::new(FailureClass::Contended, reason)
     }
 
+    /// No verdict on the message: what it needs is away, and it is certain that nothing happened. It runs again until that
+    /// is back, without burning an attempt and without an end.
+    pub fn interrupted(reason: impl std::fmt::Display) -> Failure {
+        Failure::new(FailureClass::Interrupted, reason)
+    }
+
     /// A short code of the handler's own, for grouping and filters; at most 64 bytes are kept.
     pub fn with_code(mut self, code: impl Into<String>) -> Failure {
         self.code = code.into();

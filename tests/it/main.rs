@@ -7,6 +7,7 @@ mod counts;
 mod crash;
 mod dead_letter;
 mod effects;
+mod email;
 mod example;
 mod faults;
 mod harness;

@@ -9,7 +9,7 @@ use crate::harness::{Process, Program, eventually};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A running `sekali-worker stock` of a group.
+/// A running `sekali-worker` of a group.
 pub struct Worker {
     /// The process.
     pub process: Process,
@@ -19,7 +19,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts one and waits until it is ready.
+    /// Starts one of group `stock` and waits until it is ready.
     ///
     /// # Panics
     /// It does not become ready.
@@ -29,12 +29,20 @@ impl Worker {
         worker
     }
 
-    /// Starts one with more lines of configuration, which begin with those of section `consumer`.
+    /// Starts one of group `stock` with more lines of configuration, which begin with those of section `consumer`.
     ///
     /// # Panics
     /// It cannot be started.
     pub async fn spawn(group: &Group, url: &str, more: &str) -> Worker {
         create_tables(&group.database.connect().await).await.expect("the tables can be made");
+        Worker::with_arguments(group, url, more, &["stock"])
+    }
+
+    /// Starts one with the arguments of any reference group, whose tables may be missing.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn with_arguments(group: &Group, url: &str, more: &str, arguments: &[&str]) -> Worker {
         let port = sekali::private_postgres::free_port().expect("a port is free");
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join("worker.toml");
@@ -48,7 +56,7 @@ impl Worker {
             group.topic
         );
         std::fs::write(&file, text).expect("a temporary file");
-        let process = Program::of_workspace("sekali-worker").arg("--config").arg(&file).arg("stock").spawn();
+        let process = Program::of_workspace("sekali-worker").arg("--config").arg(&file).args(arguments).spawn();
         Worker { process, port, _directory: directory }
     }
 

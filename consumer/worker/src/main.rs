@@ -1,4 +1,4 @@
-//! The reference consumer groups as one program: `sekali-worker stock`, `sekali-worker invoice`.
+//! The reference consumer groups as one program: `sekali-worker stock`, `invoice`, `email`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use sekali_consumer::{Config, Consumer, Error, ErrorKind, SqlError, shutdown_signal};
 use sekali_producer::config::PostgresSection;
+use sekali_worker::email::EmailArgs;
 use sekali_worker::invoice::InvoiceArgs;
 use sekali_worker::stock::{Stock, StockMode, create_tables};
-use sekali_worker::{invoice, log};
+use sekali_worker::{email, invoice, log};
 use tokio_postgres::NoTls;
 
 /// Runs a consumer group until SIGTERM or SIGINT, then finishes what is in hand and leaves the group.
@@ -31,6 +32,8 @@ enum Group {
     Stock(StockArgs),
     /// Make one invoice for each order, from a topic and from POST /webhooks/orders.
     Invoice(InvoiceArgs),
+    /// Send one mail for each type, user and period.
+    Email(EmailArgs),
 }
 
 #[derive(Args)]
@@ -64,6 +67,7 @@ async fn run(cli: Cli) -> Result<(), Error> {
     match cli.group {
         Group::Stock(arguments) => run_stock(config, arguments).await,
         Group::Invoice(arguments) => invoice::run(config, arguments).await,
+        Group::Email(arguments) => email::run(config, arguments).await,
     }
 }
 

@@ -39,9 +39,24 @@ impl EmailRequested {
     /// `email_type:user_id:period`.
     ///
     /// # Errors
-    /// It is longer than a key may be, which [`check`](EventType::check) refuses.
+    /// As [`EmailRequested::key_of`]; an event that passes [`check`](EventType::check) has a key.
     pub fn idempotency_key(&self) -> Result<IdempotencyKey, KeyError> {
-        IdempotencyKey::new(format!("{}:{}:{}", self.email_type, self.user_id, self.period))
+        EmailRequested::key_of(&self.email_type, &self.user_id, &self.period)
+    }
+
+    /// The key of a request that is known by its parts only.
+    ///
+    /// # Errors
+    /// A part is empty, one of the first two has a colon (so that the key could be that of another request), or all
+    /// together are longer than a key may be.
+    pub fn key_of(email_type: &str, user_id: &str, period: &str) -> Result<IdempotencyKey, KeyError> {
+        if [email_type, user_id, period].contains(&"") {
+            return Err(KeyError::Empty);
+        }
+        if email_type.contains(':') || user_id.contains(':') {
+            return Err(KeyError::Unreadable);
+        }
+        IdempotencyKey::new(format!("{email_type}:{user_id}:{period}"))
     }
 }
 

@@ -69,7 +69,8 @@ impl Session<'_> {
                 self.recipients.push(recipient);
                 self.say("250 ok").await?;
             }
-            Some(RecipientFault::Refuse(code)) => self.say(&format!("{code} refused by a rule")).await?,
+            // Real ones quote the address, too.
+            Some(RecipientFault::Refuse(code)) => self.say(&format!("{code} <{recipient}> refused by a rule")).await?,
             Some(RecipientFault::Stall) => return self.stall().await,
         }
         Ok(Next::Line)
