@@ -58,10 +58,16 @@ async fn count(group: &Group, from: &str) -> i64 {
     group.database.scalar(&format!("SELECT count(*) FROM {from}")).await
 }
 
-async fn ends_well(mut worker: Worker) {
+/// Keys whose leases it lost while it was alive: on a busy machine a heartbeat may come late, and then nobody knows what
+/// became of the mail.
+async fn ends_well(mut worker: Worker) -> BTreeSet<Uuid> {
     worker.process.sigterm();
     let status = worker.process.wait(LIMIT).await;
-    assert!(status.success(), "{status}: {}", worker.process.stderr());
+    let log = worker.process.stderr();
+    assert!(status.success(), "{status}: {log}");
+    let lost = log.lines().filter(|it| it.contains("a lease was lost"));
+    let words = lost.flat_map(|it| it.split(|it: char| !it.is_ascii_hexdigit() && it != '-'));
+    words.filter_map(|it| it.parse().ok()).collect()
 }
 
 /// Remembers each time that the status of a mail becomes *sent*.
@@ -130,12 +136,13 @@ async fn a_mail_comes_twice_only_when_nobody_knew_whether_it_was_sent() {
     let stopped = tokio::join!(abandoned(&group), sleep(PAUSE)).0;
     second.process.sigcont();
     group.settled_within(2 * LIMIT).await;
-    tokio::join!(ends_well(second), ends_well(third));
+    let (mut lost, by_third) = tokio::join!(ends_well(second), ends_well(third));
+    lost.extend(by_third);
 
     for in_progress in [&killed, &stopped] {
         assert!((1..=2 * AT_ONCE).contains(&in_progress.len()), "{} were in progress", in_progress.len());
     }
-    copies_are_explained(&server, MAILS, DROPPED_EACH, &killed, &stopped);
+    copies_are_explained(&server, MAILS, DROPPED_EACH, &[killed, stopped, lost]);
     assert_eq!(count(&group, "email_delivery WHERE status = 'sent'").await, MAILS as i64);
     assert_eq!(count(&group, "email_delivery").await, MAILS as i64);
     let log = "(count(*), count(DISTINCT key)) = ROW(2000::bigint, 2000::bigint) FROM sent_log";
@@ -144,13 +151,7 @@ async fn a_mail_comes_twice_only_when_nobody_knew_whether_it_was_sent() {
 }
 
 /// Holds what the server got against what nobody knew.
-fn copies_are_explained(
-    server: &MailServer,
-    mails: usize,
-    dropped_each: usize,
-    killed: &BTreeSet<Uuid>,
-    stopped: &BTreeSet<Uuid>,
-) {
+fn copies_are_explained(server: &MailServer, mails: usize, dropped_each: usize, unknown: &[BTreeSet<Uuid>; 3]) {
     let mut copies: BTreeMap<usize, usize> = BTreeMap::new();
     let mut dropped = BTreeSet::new();
     for mail in server.delivered() {
@@ -166,10 +167,10 @@ fn copies_are_explained(
     let mut twice = 0;
     for (user, copies) in copies {
         let (key, dropped) = (key(user), dropped.contains(&user));
-        let unknown = usize::from(dropped) + usize::from(killed.contains(&key)) + usize::from(stopped.contains(&key));
+        let outcomes = usize::from(dropped) + unknown.iter().filter(|it| it.contains(&key)).count();
         let least = if dropped { 2 } else { 1 };
-        assert!((least..=1 + unknown).contains(&copies), "user {user}: {copies} copies, {unknown} unknown outcomes");
+        assert!((least..=1 + outcomes).contains(&copies), "user {user}: {copies} copies, {outcomes} unknown outcomes");
         twice += usize::from(1 < copies);
     }
-    assert!(twice <= mails / dropped_each + killed.len() + stopped.len(), "{twice}");
+    assert!(twice <= mails / dropped_each + unknown.iter().map(BTreeSet::len).sum::<usize>(), "{twice}");
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use sekali_consumer::Config;
 use sekali_schemas::IdempotencyKey;
 use sekali_tests::events::{Events, events};
 use sekali_tests::group::Group;
@@ -190,7 +191,9 @@ async fn compare_and_set_loses_no_change_of_anybody() {
     const SKUS: usize = 4;
     const EACH: usize = 150;
     const FOREIGN: &str = "UPDATE stock SET quantity = quantity + 1000, version = version + 1 WHERE sku = 'sku-0'";
-    let group = Group::new("compare-and-set", 4, |_| {}).await;
+    // Many small transactions, so that others come between them.
+    let small = |config: &mut Config| config.consumer.batch_messages_max = 5.try_into().unwrap();
+    let group = Group::new("compare-and-set", 4, small).await;
     create_tables(&group.database.connect().await).await.unwrap();
     let stock = || Stock::new(StockMode::CompareAndSet);
     let members = [group.start(stock()).await, group.start(stock()).await];
@@ -203,7 +206,8 @@ async fn compare_and_set_loses_no_change_of_anybody() {
     group.produce((0..SKUS * EACH).map(record)).await;
     let client = group.database.connect().await;
     let mut foreign = 0;
-    while group.database.scalar::<i64>("SELECT count(*) FROM stock_movement").await < (SKUS * EACH) as i64 {
+    let moved = async || -> i64 { client.query_one("SELECT count(*) FROM stock_movement", &[]).await.unwrap().get(0) };
+    while moved().await < (SKUS * EACH) as i64 {
         foreign += client.execute(FOREIGN, &[]).await.unwrap() as i64;
     }
     group.settled().await;
