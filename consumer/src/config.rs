@@ -21,7 +21,7 @@ pub use sections::{
     LogSection, OnKeyReuse, Order, RetrySection, TopicsSection,
 };
 
-pub(crate) use check::{CONNECTIONS_BESIDE_EXECUTORS, inbox_retention_problem};
+pub(crate) use check::inbox_retention_problem;
 use read::Given;
 
 /// What a record grows by on its way to a retry or dead-letter topic, at most, in bytes: their limit is that of the

@@ -89,7 +89,8 @@ impl<E: Effect> Consumer<Performing<E>> {
     /// # Errors
     /// As [`Consumer::run`] for a handler.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
-        let limits = effect_limits(&self.config);
+        let effects_max = Some(self.config.effects.concurrent_max.get());
+        let limits = Limits { effects_max, ..limits(&self.config) };
         let start =
             |shared: &Arc<Shared<Performing<E>>>, side: &Side, events: &mpsc::UnboundedSender<Event<Incoming>>| {
                 let (leased_in, leased) = mpsc::unbounded_channel();
@@ -364,14 +365,6 @@ fn limits(config: &Config) -> Limits {
         dead_letters_ahead_max: Some(config.retry.dead_letters_ahead_max).filter(|it| 0 < *it),
         dead_letter_refill: Duration::from_secs(10),
     }
-}
-
-/// Leases and outcomes are short transactions that mostly wait for the disk: twice as many, as far as there are connections.
-fn effect_limits(config: &Config) -> Limits {
-    let limits = limits(config);
-    let connections = config.postgres.pool_max_connections.get().saturating_sub(config::CONNECTIONS_BESIDE_EXECUTORS);
-    let lanes = limits.lanes.max((2 * limits.lanes).min(connections));
-    Limits { lanes, effects_max: Some(config.effects.concurrent_max.get()), ..limits }
 }
 
 /// Topics are never made by accident: one that is missing is an error with the command that makes it. Nor may they keep

@@ -1,4 +1,4 @@
-//! How many effects are performed where each takes a while: beside the limit, and with one key that is slow.
+//! How many effects are performed where each takes a while: beside what the limit allows, and with one key that is slow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,8 +20,11 @@ const CALL: Duration = Duration::from_millis(20);
 const SLOW_CALL: Duration = Duration::from_secs(2);
 /// Of one key, beside the others.
 const SLOW_MESSAGES: usize = 2;
-/// Share of the limit that is to be reached.
+/// Share of the limit's rate that is to be reached.
 const GOAL: f64 = 0.80;
+/// Limits beside the slow key's own place. With as many places as keys nothing is performed while a key's outcome is
+/// written and its next message leased: that shows what a cycle costs, and has no goal.
+const LIMITS: [(usize, Option<f64>); 2] = [(KEYS / 2, Some(GOAL)), (KEYS, None)];
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Takes its time, and counts.
@@ -49,13 +52,37 @@ impl Effect for Calls {
 /// Whether the goal was reached and the oracle is content.
 pub(crate) async fn bench() -> Result<bool, anyhow::Error> {
     let servers = Servers::start().await?;
+    let (mut ok, mut results) = (true, Vec::new());
+    for (limit, goal) in LIMITS {
+        let (rate, oracle_ok) = run(&servers, limit).await?;
+        let value = rate / (limit as f64 / CALL.as_secs_f64());
+        let reached = goal.is_none_or(|it| it <= value) && oracle_ok;
+        ok &= reached;
+        let verdict = match goal {
+            Some(goal) => format!(", goal {goal:.2}: {}", if reached { "ok" } else { "MISSED" }),
+            None => String::new(),
+        };
+        println!("{rate:.0} effects a second on {KEYS} keys, {value:.2} of what {limit} at once allow{verdict}");
+        results.push(json!({"at_once": limit, "effects_per_second": rate, "share_of_limit": value, "goal": goal,
+            "oracle_ok": oracle_ok, "ok": reached}));
+    }
+    let path = target_dir().join("bench").join("effects.json");
+    std::fs::create_dir_all(target_dir().join("bench"))?;
+    let verdict = json!({"keys": KEYS, "results": results, "ok": ok});
+    std::fs::write(&path, serde_json::to_string_pretty(&verdict)? + "\n")
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(ok)
+}
+
+/// Effects a second, and whether the oracle is content.
+async fn run(servers: &Servers, limit: usize) -> Result<(f64, bool), anyhow::Error> {
     let topic = servers.kafka().topic("effects", 1).await;
     let database = TestDatabase::create_on(&servers.postgres()).await;
     let (brokers, url, group) = (servers.kafka().bootstrap().to_owned(), database.url(), unique("effects"));
     let config = Config::from_toml(&format!(
         "[kafka]\nbrokers = \"{brokers}\"\n[postgres]\nurl = \"{url}\"\n[consumer]\ngroup = \"{group}\"\n\
          topics = [\"{topic}\"]\n[admin]\nlisten = \"none\"\n[effects]\nconcurrent_max = {}\n",
-        KEYS + 1
+        limit + 1
     ))?;
     topics::apply(&config).await?;
     // The slow key's first message is in progress all the time: nobody waits for it.
@@ -90,18 +117,5 @@ pub(crate) async fn bench() -> Result<bool, anyhow::Error> {
     let _gone = stop.send(());
     running.await?.context("the consumer ended")?;
     let oracle_ok = begun.load(Ordering::Relaxed) == total && ended.load(Ordering::Relaxed) == total;
-    let limit = KEYS as f64 / CALL.as_secs_f64();
-    let value = rate / limit;
-    let ok = GOAL <= value && oracle_ok;
-    println!(
-        "{rate:.0} effects a second on {KEYS} keys, {value:.2} of the limit, goal {GOAL:.2}: {}",
-        if ok { "ok" } else { "MISSED" }
-    );
-    let path = target_dir().join("bench").join("effects.json");
-    std::fs::create_dir_all(target_dir().join("bench"))?;
-    let verdict = json!({"effects": total, "effects_per_second": rate, "share_of_limit": value, "goal": GOAL,
-        "oracle_ok": oracle_ok, "ok": ok});
-    std::fs::write(&path, serde_json::to_string_pretty(&verdict)? + "\n")
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(ok)
+    Ok((rate, oracle_ok))
 }

@@ -10,7 +10,7 @@ const JITTER_MAX: f64 = 0.5;
 /// Attempts are stored as a signed 16-bit number.
 const ATTEMPTS_MAX: u16 = 32_767;
 /// Beside the executors: the relay, the health probe, holds or purges, and the heartbeat of leases.
-pub(crate) const CONNECTIONS_BESIDE_EXECUTORS: usize = 4;
+const CONNECTIONS_BESIDE_EXECUTORS: usize = 4;
 const LEASE_TTL_MIN: Duration = Duration::from_secs(1);
 
 pub(super) fn check(config: &Config, needs: Needs, given: &Given, problems: &mut Problems) {

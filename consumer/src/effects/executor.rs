@@ -64,7 +64,10 @@ impl<E: Effect> Executor<Performing<E>> {
 
     async fn lease_batch(&mut self, items: Vec<Item<Incoming>>, how: How) -> Event<Incoming> {
         match self.transact_leases(&items, how).await {
-            Ok(claims) => self.claimed(claims),
+            Ok(claims) => {
+                self.shared.metrics.committed(items.len());
+                self.claimed(claims)
+            }
             Err(ended) => {
                 let finished = self.unclaimed(ended, items).await;
                 self.finished(finished)
@@ -74,7 +77,10 @@ impl<E: Effect> Executor<Performing<E>> {
 
     async fn lease_held(&mut self, messages_max: usize) -> Event<Incoming> {
         match self.transact_held_leases(messages_max).await {
-            Ok(claims) => self.claimed(claims),
+            Ok(claims) => {
+                self.shared.metrics.committed(claims.leased.len());
+                self.claimed(claims)
+            }
             Err(failure) => {
                 let finished = self.unclaimed(Ended::Failed(failure), Vec::new()).await;
                 self.finished(finished)
