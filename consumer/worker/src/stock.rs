@@ -66,10 +66,7 @@ impl Handler for Stock {
     async fn handle_batch(&self, messages: &[Message], tx: &Transaction<'_>) -> Result<Vec<Reply>, Failure> {
         let mut replies = Vec::with_capacity(messages.len());
         if self.mode != StockMode::Batch {
-            for message in messages {
-                replies.push(self.handle(message, tx).await?);
-            }
-            return Ok(replies);
+            return self.handle_each(messages, tx).await;
         }
         let mut columns = Columns::for_messages(messages.len());
         for message in messages {
@@ -83,6 +80,22 @@ impl Handler for Stock {
         }
         columns.write(tx).await?;
         Ok(replies)
+    }
+}
+
+impl Stock {
+    /// One after the other, by SKU: two batches that share SKUs lock their rows in the same order and cannot deadlock.
+    async fn handle_each(&self, messages: &[Message], tx: &Transaction<'_>) -> Result<Vec<Reply>, Failure> {
+        let sku = |it: &usize| read(&messages[*it]).map(|it| it.sku).unwrap_or_default();
+        let mut places: Vec<usize> = (0..messages.len()).collect();
+        // Stable: the messages of one SKU stay in their order.
+        places.sort_by_cached_key(sku);
+        let mut replies = Vec::with_capacity(messages.len());
+        for place in places {
+            replies.push((place, self.handle(&messages[place], tx).await?));
+        }
+        replies.sort_unstable_by_key(|it| it.0);
+        Ok(replies.into_iter().map(|it| it.1).collect())
     }
 }
 
