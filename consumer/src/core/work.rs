@@ -48,7 +48,10 @@ impl<M> Core<M> {
         if findings.stale {
             self.known.doubt(self.limits.commit_interval);
         }
-        findings.held.iter().for_each(|it| self.known.learn(*it));
+        // Without order nobody waits, and nothing is ever read that would make it forget.
+        if self.limits.order == Order::Key {
+            findings.held.iter().for_each(|it| self.known.learn(*it));
+        }
         match (findings.ready, self.lanes[id.0].held_since()) {
             (Some(true), _) => self.known.sign(),
             (Some(false), Some(signs)) => self.known.nothing_ready(signs),
