@@ -21,7 +21,7 @@ use crate::lock::Name;
 use crate::{Failure, Reply, Transaction};
 
 pub(crate) use leases::Leases;
-pub(crate) use performer::{Performer, start_executors};
+pub(crate) use performer::Performer;
 
 /// An effect that a message asks for and that happens outside the database.
 ///

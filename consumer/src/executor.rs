@@ -8,6 +8,7 @@ mod transactions;
 pub(crate) mod writing;
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use deadpool_postgres::{Client, ClientWrapper};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_postgres::NoTls;
+use tokio_util::task::TaskTracker;
 
 use crate::batch::{Batch, Ended, Fate, tally};
 use crate::core::retry::Decision;
@@ -267,6 +269,23 @@ impl<H> Executor<H> {
             wake.notify_one();
         }
     }
+}
+
+/// Starts so many executors, each with a channel for one order.
+pub(crate) fn start<F>(
+    count: usize,
+    executors: &TaskTracker,
+    run: impl Fn(LaneId, mpsc::Receiver<Work>) -> F,
+) -> Vec<mpsc::Sender<Work>>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let start = |lane| {
+        let (orders_in, orders) = mpsc::channel(1);
+        executors.spawn(run(lane, orders));
+        orders_in
+    };
+    (0..count).map(LaneId).map(start).collect()
 }
 
 const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(5);

@@ -18,10 +18,10 @@ use crate::clock::{self, Clock};
 use crate::config::{self, Config, ConsumerSection};
 use crate::core::hold::{AfterDeadLetter, Rule};
 use crate::core::retry::RetryPolicy;
-use crate::core::{Core, Event, LaneId, Leased, Limits, Order, Timestamp};
+use crate::core::{Core, Event, Leased, Limits, Order, Timestamp};
 use crate::driver::Driver;
 use crate::effects::{Leases, Performer};
-use crate::executor::{Executor, Shared, Work};
+use crate::executor::{self, Executor, Shared, Work};
 use crate::holds::Holds;
 use crate::housekeeping::{Housekeeping, Progress};
 use crate::incoming::Incoming;
@@ -32,7 +32,7 @@ use crate::postgres::inbox;
 use crate::probes::{self, Status};
 use crate::retention::Purge;
 use crate::routes::Routes;
-use crate::{Effect, Handler, Performing, admin, effects};
+use crate::{Effect, Handler, Performing, admin};
 
 /// A consumer group's member: connected, checked, not yet running.
 pub struct Consumer<H> {
@@ -64,7 +64,8 @@ impl<H: Handler> Consumer<H> {
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
         let limits = limits(&self.config);
         let start = |shared: &Arc<Shared<H>>, side: &Side, events: &mpsc::UnboundedSender<Event<Incoming>>| {
-            (start_executors(shared, limits.lanes, &side.executors, events), None)
+            let run = |lane, orders| Executor::new(lane, shared.clone()).run(orders, events.clone());
+            (executor::start(limits.lanes, &side.executors, run), None)
         };
         self.run_as(shutdown, limits.clone(), H::idempotency_key, start).await
     }
@@ -98,7 +99,8 @@ impl<E: Effect> Consumer<Performing<E>> {
                 let leases = shared.handler.leases().clone();
                 let stop = side.stop.clone();
                 side.running.spawn(async move { leases.keep(stop).await });
-                let lanes = effects::start_executors(&shared, limits.lanes, &side.executors, events);
+                let run = |lane, orders| Executor::new(lane, shared.clone()).run_effects(orders, events.clone());
+                let lanes = executor::start(limits.lanes, &side.executors, run);
                 let performer = Performer { shared, results, abort: side.abort.clone() };
                 side.executors.spawn(performer.run(leased));
                 (lanes, Some(leased_in))
@@ -300,20 +302,6 @@ fn clients(
     let (reader, metrics) = (reader.clone(), metrics.clone());
     let drain_timeout = config.consumer.drain_timeout;
     Ok((Clients { settings, reader, metrics, drain_timeout, polled: polled_in }, polled))
-}
-
-fn start_executors<H: Handler>(
-    shared: &Arc<Shared<H>>,
-    count: usize,
-    executors: &TaskTracker,
-    results: &mpsc::UnboundedSender<Event<Incoming>>,
-) -> Vec<mpsc::Sender<Work>> {
-    let start = |lane| {
-        let (orders_in, orders) = mpsc::channel(1);
-        executors.spawn(Executor::new(lane, shared.clone()).run(orders, results.clone()));
-        orders_in
-    };
-    (0..count).map(LaneId).map(start).collect()
 }
 
 fn rule(config: &Config) -> Rule {

@@ -11,7 +11,7 @@ use super::event::{
     Timestamp, Verdict,
 };
 use super::lane::Place;
-use super::partition::{Holds, Owned};
+use super::partition::Owned;
 use super::retry::{Decision, FailureKind, failing_for};
 
 /// What is on its way.
@@ -203,9 +203,7 @@ impl<M> Core<M> {
     }
 
     fn run_leases(&mut self, id: LaneId, mut items: Vec<Item<M>>, new: bool, actions: &mut Vec<Action<M>>) {
-        for item in items.iter_mut().filter(|it| !it.partition.retry) {
-            item.maybe_held = self.known.is_held(item.record.key);
-        }
+        self.mark_held(&mut items);
         let places = items.iter().map(|it| self.place(it)).collect();
         let lane = &mut self.lanes[id.0];
         lane.begin_places(places, new);
@@ -226,9 +224,7 @@ impl<M> Core<M> {
         let unordered = self.limits.order == Order::None;
         let share = (self.limits.buffered_max / self.owned.len().max(1)).max(1);
         let runnable = |(partition, it): (&Partition, &Owned<M>)| {
-            let holds_known = unordered || partition.retry || it.holds == Holds::Read;
-            let due = it.ready_at().is_some_and(|at| at <= now);
-            (holds_known && !it.leaving && due && it.in_hand < share).then_some(*partition)
+            (it.may_run(now, *partition, unordered) && it.in_hand < share).then_some(*partition)
         };
         let mut partitions: VecDeque<Partition> = self.owned.iter().filter_map(runnable).collect();
         let first = self.lanes[id.0].take_turn(partitions.len());
@@ -263,12 +259,11 @@ impl<M> Core<M> {
         actions: &mut Vec<Action<M>>,
     ) {
         self.learn(id, findings);
-        let limits = self.limits.clone();
         let lane = &mut self.lanes[id.0];
         if lane.held_since().is_some() {
-            lane.end_held(None, &limits);
+            lane.end_held(None, &self.limits);
         }
-        lane.went_well(&limits);
+        lane.went_well(&self.limits);
         let mut places = lane.end_places();
         for leased in leased {
             let place = self.place(&leased.item);
@@ -312,8 +307,7 @@ impl<M> Core<M> {
         let mut places = self.lanes[id.0].end_places();
         if outcome == Outcome::Decided {
             self.learn(id, findings);
-            let limits = self.limits.clone();
-            self.lanes[id.0].went_well(&limits);
+            self.lanes[id.0].went_well(&self.limits);
             for it in unwritten {
                 let place = self.place(&it.leased.item);
                 places.retain(|it| *it != place);
@@ -393,23 +387,27 @@ impl<M> Core<M> {
     /// The item, unless its partition is not ours any more or nothing new is begun: then whoever reads it next runs it.
     fn keep(&mut self, item: Item<M>) -> Option<Item<M>> {
         let stopping = self.stopping.is_some();
-        let ours = self.owned.get_mut(&item.partition).filter(|it| it.epoch == item.epoch);
-        let kept = ours.as_ref().is_some_and(|it| !it.leaving && !stopping);
-        if kept {
+        let ours = self.owned.get(&item.partition).filter(|it| it.epoch == item.epoch);
+        if ours.is_some_and(|it| !it.leaving && !stopping) {
             return Some(item);
         }
-        if let Some(owned) = ours {
-            owned.let_go();
-        }
-        self.free_key(&item);
+        self.let_go(&item);
         None
     }
 
-    /// The item that kept its key busy is gone.
-    pub(super) fn free_key(&mut self, item: &Item<M>) {
+    /// Lets go of an undecided item: whoever reads it next runs it.
+    pub(super) fn let_go(&mut self, item: &Item<M>) {
+        self.leave(item);
         let key = self.place(item).key;
         if let Some(effects) = &mut self.effects {
             effects.free(key);
+        }
+    }
+
+    /// It is no longer in hand here, if its partition still is ours.
+    fn leave(&mut self, item: &Item<M>) {
+        if let Some(owned) = self.owned.get_mut(&item.partition).filter(|it| it.epoch == item.epoch) {
+            owned.let_go();
         }
     }
 
@@ -425,29 +423,23 @@ impl<M> Core<M> {
     /// Lets go of everything that is not leased, of such partitions.
     pub(super) fn drop_effects(&mut self, of: impl Fn(Partition) -> bool) {
         let Some(effects) = &mut self.effects else { return };
-        let mut dropped = Vec::new();
-        for waiting in effects.busy.values_mut() {
-            let (gone, kept): (VecDeque<_>, _) = std::mem::take(waiting).into_iter().partition(|it| of(it.partition));
-            dropped.extend(gone.into_iter().map(|it| (it, false)));
-            *waiting = kept;
+        // First what waits behind others: what is freed below must not bring it back.
+        let (mut waiting, mut dropped) = (Vec::new(), Vec::new());
+        for queue in effects.busy.values_mut() {
+            waiting.extend(take_out(queue, &of));
         }
-        let (gone, kept): (VecDeque<_>, _) =
-            std::mem::take(&mut effects.ready).into_iter().partition(|it| of(it.partition));
-        effects.ready = kept;
-        dropped.extend(gone.into_iter().map(|it| (it, true)));
-        let (gone, kept): (Vec<_>, _) =
-            std::mem::take(&mut effects.later).into_iter().partition(|(_, it)| of(it.partition));
-        effects.later = kept;
-        dropped.extend(gone.into_iter().map(|it| (it.1, true)));
-        for (item, keeps_key) in dropped {
-            if let Some(owned) = self.owned.get_mut(&item.partition).filter(|it| it.epoch == item.epoch) {
-                owned.let_go();
-            }
-            if keeps_key {
-                self.free_key(&item);
-            }
-        }
+        dropped.extend(take_out(&mut effects.ready, &of));
+        dropped.extend(effects.later.extract_if(.., |it| of(it.1.partition)).map(|it| it.1));
+        waiting.iter().for_each(|it| self.leave(it));
+        dropped.iter().for_each(|it| self.let_go(it));
     }
+}
+
+/// Takes what belongs to such partitions out of a queue.
+fn take_out<M>(queue: &mut VecDeque<Item<M>>, of: impl Fn(Partition) -> bool) -> VecDeque<Item<M>> {
+    let (taken, kept) = std::mem::take(queue).into_iter().partition(|it: &Item<M>| of(it.partition));
+    *queue = kept;
+    taken
 }
 
 fn is_dead<M>(it: &Recorded<M>) -> bool {

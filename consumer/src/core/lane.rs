@@ -234,7 +234,7 @@ impl<M> Lane<M> {
         self.places.len() + self.leases_wanted
     }
 
-    /// A transaction about effects is committed: the limits recover.
+    /// A transaction is committed: the limits recover.
     pub(super) fn went_well(&mut self, limits: &Limits) {
         self.interruptions = 0;
         self.probe_limit = self.probe_limit.saturating_mul(2).min(limits.batch_max);
@@ -287,11 +287,7 @@ impl<M> Lane<M> {
             let count = self.in_hand.iter().map(|it| it.count).sum();
             self.rate = self.rate.and_then(|it| it.updated(found, count, limits));
         }
-        self.interruptions = 0;
-        self.probe_limit = self.probe_limit.saturating_mul(2).min(limits.batch_max);
-        if !self.suspect {
-            self.batch_limit = (self.batch_limit + 1 + self.batch_limit / 8).min(limits.batch_max);
-        }
+        self.went_well(limits);
         std::mem::take(&mut self.in_hand)
     }
 

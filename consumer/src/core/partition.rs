@@ -120,6 +120,12 @@ impl<M> Owned<M> {
         self.due_at().map(|it| it.max(self.blocked_until.unwrap_or_default()))
     }
 
+    /// Whether its first buffered record may run now. `unordered` says that nobody waits for anybody.
+    pub(super) fn may_run(&self, now: Timestamp, partition: Partition, unordered: bool) -> bool {
+        let holds_known = unordered || partition.retry || self.holds == Holds::Read;
+        holds_known && !self.leaving && self.ready_at().is_some_and(|it| it <= now)
+    }
+
     /// When the first buffered record is due; `None` when nothing is buffered.
     pub(super) fn due_at(&self) -> Option<Timestamp> {
         self.buffer.front().map(|it| it.due_at.unwrap_or_default())

@@ -3,7 +3,7 @@
 use super::assignment::Core;
 use super::event::{Action, Epoch, Findings, Item, LaneId, Offset, Order, Outcome, Partition, Timestamp};
 use super::lane::Stage;
-use super::partition::{Holds, Owned};
+use super::partition::Owned;
 use super::retry::{Decision, FailureKind};
 
 impl<M> Core<M> {
@@ -152,12 +152,7 @@ impl<M> Core<M> {
     /// Forgets items that wait to run again; whoever reads them next runs them.
     pub(super) fn drop_redo(&mut self, drop: impl Fn(Partition) -> bool) {
         let items: Vec<Item<M>> = self.lanes.iter_mut().flat_map(|it| it.take_redo_of(&drop)).collect();
-        for item in items {
-            if let Some(it) = self.owned.get_mut(&item.partition).filter(|it| it.epoch == item.epoch) {
-                it.in_hand -= 1;
-            }
-            self.free_key(&item);
-        }
+        items.iter().for_each(|it| self.let_go(it));
     }
 
     pub(super) fn start(&mut self, now: Timestamp, actions: &mut Vec<Action<M>>) {
@@ -195,10 +190,15 @@ impl<M> Core<M> {
         }
     }
 
-    fn run(&mut self, id: LaneId, mut items: Vec<Item<M>>, new: bool, actions: &mut Vec<Action<M>>) {
+    /// Marks the items whose key may be held.
+    pub(super) fn mark_held(&self, items: &mut [Item<M>]) {
         for item in items.iter_mut().filter(|it| !it.partition.retry) {
             item.maybe_held = self.known.is_held(item.record.key);
         }
+    }
+
+    fn run(&mut self, id: LaneId, mut items: Vec<Item<M>>, new: bool, actions: &mut Vec<Action<M>>) {
+        self.mark_held(&mut items);
         let care = self.lanes[id.0].begin(&items, new);
         actions.push(Action::Run { lane: id, items, care, dead_max: self.budget.available() });
     }
@@ -207,10 +207,7 @@ impl<M> Core<M> {
     fn gather(&mut self, now: Timestamp, id: LaneId) -> Vec<Item<M>> {
         let lane = &mut self.lanes[id.0];
         let unordered = self.limits.order == Order::None;
-        let runnable = |partition: &Partition, it: &Owned<M>| {
-            let holds_known = unordered || partition.retry || it.holds == Holds::Read;
-            it.lane == id && holds_known && !it.leaving && it.ready_at().is_some_and(|at| at <= now)
-        };
+        let runnable = |partition: &Partition, it: &Owned<M>| it.lane == id && it.may_run(now, *partition, unordered);
         let has = |retry: bool| self.owned.iter().any(|(it, owned)| it.retry == retry && runnable(it, owned));
         let retry = if lane.last_was_retry { !has(false) } else { has(true) };
         lane.last_was_retry = retry;

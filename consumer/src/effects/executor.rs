@@ -9,8 +9,7 @@ use uuid::Uuid;
 
 use super::{Effect, Performing};
 use crate::batch::{Batch, Ended, Fate, tally};
-use crate::core::hold::Rule;
-use crate::core::verdict::Leasing;
+use crate::core::verdict::{Arrival, Leasing};
 use crate::core::{Event, Findings, Item, Leased, Outcome, Timestamp};
 use crate::executor::writing::write;
 use crate::executor::{Again, Executor, Finished, How, Work, answered, disconnected, seal_and_commit};
@@ -107,18 +106,8 @@ impl<E: Effect> Executor<Performing<E>> {
         let met = answered(deadline, lease::begin_and_claim(client, shared.consumer_id, all.requests())).await??;
         let (later, rest, arrivals) = self.sort(items, &met);
         let batch = Batch::of(&rest, &shared.routes);
-        let mut settled = batch.settle(&arrivals, &BTreeMap::new(), &shared)?;
-        let keys = settled.keys_to_look_up();
-        let held = if keys.is_empty() {
-            Vec::new()
-        } else {
-            answered(deadline, hold::lock(client, shared.consumer_id, &keys)).await??
-        };
-        let rule = if batch.retry { Rule::Never } else { shared.rule };
-        settled.park(&held, rule);
-        let parked = settled.parked();
-        answered(deadline, self.find_room(client, &parked)).await??;
-        let parked_keys: Vec<Uuid> = parked.iter().map(|it| it.record.message.key()).collect();
+        let (mut settled, rule) = self.settle(client, &batch, &arrivals, &BTreeMap::new()).await?;
+        let parked_keys: Vec<Uuid> = settled.parked().iter().map(|it| it.record.message.key()).collect();
         let replies = settled.messages().iter().map(|_| Reply::done()).collect();
         let mut written = settled.answered(replies, &shared)?;
         if how.dead_max < tally(&written.fates).dead {
@@ -161,7 +150,7 @@ impl<E: Effect> Executor<Performing<E>> {
         &self,
         items: &[Item<Incoming>],
         met: &lease::Met,
-    ) -> (Vec<(Item<Incoming>, Timestamp)>, Vec<Item<Incoming>>, Vec<crate::core::verdict::Arrival>) {
+    ) -> (Vec<(Item<Incoming>, Timestamp)>, Vec<Item<Incoming>>, Vec<Arrival>) {
         let soon = self.shared.clock.now().after(LOOK);
         let (mut later, mut rest, mut arrivals) = (Vec::new(), Vec::new(), Vec::new());
         let mut verdicts = met.verdicts.iter();

@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{Effect, Ended, Lease, Performing};
-use crate::core::{Event, LaneId, Leased, Outcome, Performed};
+use crate::core::{Event, Leased, Outcome, Performed};
+use crate::executor::Shared;
 use crate::executor::handling::contained;
-use crate::executor::{Executor, Shared, Work};
 use crate::incoming::Incoming;
 use crate::lock::LockError;
 use crate::{Failure, metrics};
@@ -104,19 +104,4 @@ impl<E: Effect> Performer<E> {
         }
         performed
     }
-}
-
-/// Executors that take leases and write outcomes.
-pub(crate) fn start_executors<E: Effect>(
-    shared: &Arc<Shared<Performing<E>>>,
-    count: usize,
-    executors: &TaskTracker,
-    results: &mpsc::UnboundedSender<Event<Incoming>>,
-) -> Vec<mpsc::Sender<Work>> {
-    let start = |lane| {
-        let (orders_in, orders) = mpsc::channel(1);
-        executors.spawn(Executor::new(lane, shared.clone()).run_effects(orders, results.clone()));
-        orders_in
-    };
-    (0..count).map(LaneId).map(start).collect()
 }

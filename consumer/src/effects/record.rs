@@ -4,12 +4,15 @@ use std::collections::HashSet;
 
 use deadpool_postgres::ClientWrapper;
 use futures_util::future::join;
+use sekali_schemas::control::ErrorInfo;
+use sekali_schemas::inbox::State;
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Effect, Ended, Performing};
 use crate::batch::{self, Fate, tally};
 use crate::core::retry::Decision;
+use crate::core::verdict::{Asking, Leasing};
 use crate::core::{Epoch, Event, Fence, Findings, Item, Outcome, Recorded, Verdict};
 use crate::executor::handling::contained;
 use crate::executor::writing::store_results;
@@ -145,21 +148,18 @@ impl<E: Effect> Executor<Performing<E>> {
         let shared = self.shared.clone();
         let client = self.client.as_ref().ok_or_else(disconnected)?;
         let Incoming::Message(message) = &item.record.message else { return Ok(Findings::default()) };
-        let asking = crate::core::verdict::Asking {
-            retry: item.partition.retry,
-            attempt: message.attempt(),
-            fingerprint: message.fingerprint(),
-        };
+        let asking =
+            Asking { retry: item.partition.retry, attempt: message.attempt(), fingerprint: message.fingerprint() };
         let request = Request { key: message.idempotency_key().uuid(), asking };
         let work = async {
             let met = lease::begin_and_claim(client, shared.consumer_id, &[request]).await?;
             match met.verdicts.first() {
-                Some(crate::core::verdict::Leasing::Lease) => {}
+                Some(Leasing::Lease) => {}
                 // Somebody performs it: nothing is to be decided yet.
-                Some(crate::core::verdict::Leasing::Wait) | None => {
+                Some(Leasing::Wait) | None => {
                     return Err(Failure::new(FailureClass::Interrupted, "somebody else has a lease"));
                 }
-                Some(crate::core::verdict::Leasing::Other(_)) => {
+                Some(Leasing::Other(_)) => {
                     seal_and_commit(client).await?;
                     return Ok(Findings { held: item.record.key.into_iter().collect(), ..Findings::default() });
                 }
@@ -239,10 +239,9 @@ async fn write<E: Effect>(
             });
         }
     }
-    for state in lease::FINISHED {
-        let of = |it: &&&Item<Incoming>| {
-            it.epoch != Epoch::HELD && it.partition.retry == (state == sekali_schemas::inbox::State::Retrying)
-        };
+    // Rows of first attempts and of retries; those of held messages come below.
+    for (state, retry) in [(State::Leased, false), (State::Retrying, true)] {
+        let of = |it: &&&Item<Incoming>| it.epoch != Epoch::HELD && it.partition.retry == retry;
         let mut keys: Vec<Uuid> = done.iter().filter(of).map(|it| it.record.message.key()).collect();
         keys.sort_unstable();
         if !keys.is_empty() {
@@ -288,7 +287,7 @@ async fn release(
     Ok(())
 }
 
-type FailedItem<'a> = (&'a Item<Incoming>, Decision, (FailureClass, sekali_schemas::control::ErrorInfo));
+type FailedItem<'a> = (&'a Item<Incoming>, Decision, (FailureClass, ErrorInfo));
 
 /// Writes decisions on messages whose rows are locked and whose leases are ended.
 async fn write_failed<E: Effect>(

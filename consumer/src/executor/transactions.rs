@@ -7,9 +7,10 @@ use deadpool_postgres::ClientWrapper;
 
 use super::writing::{write, write_held};
 use super::{Executor, How, answered, disconnected, seal_and_commit};
-use crate::batch::{Batch, Ended, Fate, tally};
+use crate::batch::{Batch, Ended, Fate, Settled, tally};
 use crate::core::hold::Rule;
 use crate::core::retry::Decision;
+use crate::core::verdict::Arrival;
 use crate::core::{Epoch, Findings, Item, Offset, Partition};
 use crate::held::{HeldBatch, Refusals};
 use crate::incoming::Incoming;
@@ -35,17 +36,8 @@ impl<H: Handler> Executor<H> {
         let deadline = shared.database_timeout;
         let claim = inbox::begin_and_claim(client, shared.consumer_id, batch.requests());
         let arrivals = answered(deadline, claim).await??;
-        let mut settled = batch.settle(&arrivals, refused, &shared)?;
-        let keys = settled.keys_to_look_up();
-        let held = if keys.is_empty() {
-            Vec::new()
-        } else {
-            answered(deadline, hold::lock(client, shared.consumer_id, &keys)).await??
-        };
-        let rule = if batch.retry { Rule::Never } else { shared.rule };
-        settled.park(&held, rule);
+        let (mut settled, rule) = self.settle(client, batch, &arrivals, refused).await?;
         let parked = settled.parked();
-        answered(deadline, self.find_room(client, &parked)).await??;
         let messages = settled.messages();
         let (locked, taken) = self.lock(client, &messages).await?;
         self.locked = locked;
@@ -112,6 +104,28 @@ impl<H: Handler> Executor<H> {
 }
 
 impl<H> Executor<H> {
+    /// Sorts what was claimed, and finds out who of it waits behind a held key; with the rule that goes for the batch.
+    pub(crate) async fn settle<'a>(
+        &self,
+        client: &ClientWrapper,
+        batch: &Batch<'a>,
+        arrivals: &[Arrival],
+        refused: &BTreeMap<usize, Failure>,
+    ) -> Result<(Settled<'a>, Rule), Ended> {
+        let (shared, deadline) = (&self.shared, self.shared.database_timeout);
+        let mut settled = batch.settle(arrivals, refused, shared)?;
+        let keys = settled.keys_to_look_up();
+        let held = if keys.is_empty() {
+            Vec::new()
+        } else {
+            answered(deadline, hold::lock(client, shared.consumer_id, &keys)).await??
+        };
+        let rule = if batch.retry { Rule::Never } else { shared.rule };
+        settled.park(&held, rule);
+        answered(deadline, self.find_room(client, &settled.parked())).await??;
+        Ok((settled, rule))
+    }
+
     /// Whether what must be parked may be: holds have a limit for each key and one for all.
     pub(crate) async fn find_room(&self, client: &ClientWrapper, parked: &[&Item<Incoming>]) -> Result<(), Ended> {
         if parked.is_empty() {

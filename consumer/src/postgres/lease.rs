@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use deadpool_postgres::ClientWrapper;
 use futures_util::future;
-use sekali_schemas::inbox::State;
 use tokio_postgres::{Error, Row as SqlRow};
 use uuid::Uuid;
 
@@ -198,6 +197,3 @@ pub(crate) fn other(verdict: Leasing) -> Option<Arrival> {
         Leasing::Wait => None,
     }
 }
-
-/// Rows of first attempts and of retries, of effects that are done now.
-pub(crate) const FINISHED: [State; 2] = [State::Leased, State::Retrying];
