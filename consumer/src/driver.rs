@@ -10,7 +10,8 @@ use tokio::sync::mpsc;
 
 use crate::caught_up::{CaughtUp, Extent};
 use crate::clock::Clock;
-use crate::core::{Action, Core, Event, Leased, Offset, Partition, Timestamp};
+use crate::core::{Action, Core, Event, Offset, Partition, Timestamp};
+use crate::effects::LeaseOrder;
 use crate::executor::{How, Work};
 use crate::holds::Holds;
 use crate::housekeeping::Progress;
@@ -37,7 +38,7 @@ pub(crate) struct Driver {
     pub(crate) stopping: bool,
     pub(crate) lanes: Vec<mpsc::Sender<Work>>,
     /// Performs effects, where messages have some.
-    pub(crate) effects: Option<mpsc::UnboundedSender<Leased<Incoming>>>,
+    pub(crate) effects: Option<mpsc::UnboundedSender<LeaseOrder>>,
     pub(crate) results: mpsc::UnboundedReceiver<Event<Incoming>>,
     pub(crate) holds: Holds,
     pub(crate) routes: Arc<Routes>,
@@ -276,7 +277,10 @@ impl Driver {
                 }
                 Action::ReadHolds { read } => self.holds.read(read),
                 Action::Decide { lane, item, decision } => self.order(lane.0, Work::Decide(item, decision)),
-                Action::Perform(leased) => self.perform(leased),
+                Action::Perform(leased) => self.effects(LeaseOrder::Perform(leased)),
+                Action::GiveBack(leased) => {
+                    self.effects(LeaseOrder::GiveBack(leased.iter().map(|it| it.fence).collect()))
+                }
                 Action::Record { lane, records } => self.order(lane.0, Work::Record(records)),
                 Action::Reconnect { retry, positions } => self.reconnect(retry, positions),
                 Action::Commit(positions) => self.each(positions, false, Command::Commit),
@@ -307,8 +311,8 @@ impl Driver {
         assert!(sent.is_ok(), "executor {lane} is gone or was given a second order");
     }
 
-    fn perform(&self, leased: Leased<Incoming>) {
-        let sent = self.effects.as_ref().is_some_and(|it| it.send(leased).is_ok());
+    fn effects(&self, order: LeaseOrder) {
+        let sent = self.effects.as_ref().is_some_and(|it| it.send(order).is_ok());
         assert!(sent, "leases are taken only where effects are performed, and as long as they are");
     }
 

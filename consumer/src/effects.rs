@@ -21,7 +21,7 @@ use crate::lock::Name;
 use crate::{Failure, Reply, Transaction};
 
 pub(crate) use leases::Leases;
-pub(crate) use performer::Performer;
+pub(crate) use performer::{LeaseOrder, Performer};
 
 /// An effect that a message asks for and that happens outside the database.
 ///
@@ -141,11 +141,9 @@ impl<E: Effect> Performing<E> {
     }
 
     /// Nothing more is to be done about these leases.
-    fn forget(&self, fences: impl IntoIterator<Item = Fence>) {
+    fn forget(&self, fences: &[Fence]) {
         let mut ended = self.ended();
-        for fence in fences {
-            ended.remove(&fence);
-            self.leases.forget(fence);
-        }
+        fences.iter().for_each(|it| drop(ended.remove(it)));
+        self.leases.forget(fences);
     }
 }

@@ -18,9 +18,9 @@ use crate::clock::{self, Clock};
 use crate::config::{self, Config, ConsumerSection};
 use crate::core::hold::{AfterDeadLetter, Rule};
 use crate::core::retry::RetryPolicy;
-use crate::core::{Core, Event, Leased, Limits, Order, Timestamp};
+use crate::core::{Core, Event, Limits, Order, Timestamp};
 use crate::driver::Driver;
-use crate::effects::{Leases, Performer};
+use crate::effects::{LeaseOrder, Leases, Performer};
 use crate::executor::{self, Executor, Shared, Work};
 use crate::holds::Holds;
 use crate::housekeeping::{Housekeeping, Progress};
@@ -90,11 +90,12 @@ impl<E: Effect> Consumer<Performing<E>> {
     /// # Errors
     /// As [`Consumer::run`] for a handler.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
-        let effects_max = Some(self.config.effects.concurrent_max.get());
-        let limits = Limits { effects_max, ..limits(&self.config) };
+        let effects_max = self.config.effects.concurrent_max.get();
+        let leases_ahead_max = effects_max.div_ceil(2);
+        let limits = Limits { effects_max: Some(effects_max), leases_ahead_max, ..limits(&self.config) };
         let start =
             |shared: &Arc<Shared<Performing<E>>>, side: &Side, events: &mpsc::UnboundedSender<Event<Incoming>>| {
-                let (leased_in, leased) = mpsc::unbounded_channel();
+                let (orders_in, orders) = mpsc::unbounded_channel();
                 let (shared, results) = (shared.clone(), events.clone());
                 let leases = shared.handler.leases().clone();
                 let stop = side.stop.clone();
@@ -102,15 +103,15 @@ impl<E: Effect> Consumer<Performing<E>> {
                 let run = |lane, orders| Executor::new(lane, shared.clone()).run_effects(orders, events.clone());
                 let lanes = executor::start(limits.lanes, &side.executors, run);
                 let performer = Performer { shared, results, abort: side.abort.clone() };
-                side.executors.spawn(performer.run(leased));
-                (lanes, Some(leased_in))
+                side.executors.spawn(performer.run(orders));
+                (lanes, Some(orders_in))
             };
         self.run_as(shutdown, limits.clone(), Performing::idempotency_key, start).await
     }
 }
 
-/// Where orders for executors go, and effects to be performed.
-type Started = (Vec<mpsc::Sender<Work>>, Option<mpsc::UnboundedSender<Leased<Incoming>>>);
+/// Where orders for executors go, and those about effects.
+type Started = (Vec<mpsc::Sender<Work>>, Option<mpsc::UnboundedSender<LeaseOrder>>);
 
 impl<H: Send + Sync + 'static> Consumer<H> {
     async fn connect_as(config: Config, handler: impl FnOnce(&Config, &Pool, i16) -> H) -> Result<Consumer<H>, Error> {
@@ -350,6 +351,7 @@ fn limits(config: &Config) -> Limits {
         stall_timeout: section.stall_timeout,
         holds_interval: Duration::from_secs(30),
         effects_max: None,
+        leases_ahead_max: 0,
         dead_letters_ahead_max: Some(config.retry.dead_letters_ahead_max).filter(|it| 0 < *it),
         dead_letter_refill: Duration::from_secs(10),
     }

@@ -127,8 +127,8 @@ section! {
 section! {
     /// Messages whose effect happens outside the database.
     EffectsSection {
-        /// Effects in progress at once in one process, one of each key. Lower waits for slow receivers, higher is more
-        /// load on them.
+        /// Effects in progress at once in one process, one of each key; leases are taken for half as many more. Lower
+        /// waits for slow receivers, higher is more load on them.
         concurrent_max: NonZeroUsize = EFFECTS_MAX,
         /// How long a lease lasts without a heartbeat. Lower takes the effects of a process over that only stood still
         /// for a while, higher leaves those of a dead process waiting.

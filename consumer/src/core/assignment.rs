@@ -78,8 +78,8 @@ impl<M> Core<M> {
         self.budget.refill(now);
         match event {
             Event::Assigned(partitions) => partitions.into_iter().for_each(|it| self.assigned(now, it)),
-            Event::Revoked(partitions) => self.revoked(partitions),
-            Event::Lost(partitions) => self.lost(&partitions),
+            Event::Revoked(partitions) => self.revoked(partitions, &mut actions),
+            Event::Lost(partitions) => self.lost(&partitions, &mut actions),
             Event::Received(partition, records) => self.received(now, partition, records),
             Event::Reached(partition, offset) => self.reached(now, partition, offset),
             Event::Finished { lane, outcome, items, findings } => {
@@ -101,7 +101,7 @@ impl<M> Core<M> {
             }
             Event::Committed(positions) => self.committed(&positions),
             Event::Tick => {}
-            Event::Shutdown { drain } => self.shutdown(now, drain),
+            Event::Shutdown { drain } => self.shutdown(now, drain, &mut actions),
         }
         self.reconnect(now, &mut actions);
         self.release(&mut actions);
@@ -145,9 +145,9 @@ impl<M> Core<M> {
         self.owned.values().map(|it| it.buffered() + it.in_hand).sum()
     }
 
-    /// Effects in progress, also of messages whose partition is not owned any more.
+    /// Effects in progress and those leased ahead, also of messages whose partition is not owned any more.
     pub fn performing(&self) -> usize {
-        self.effects.as_ref().map_or(0, Effects::performing)
+        self.effects.as_ref().map_or(0, Effects::leased)
     }
 
     /// Records of a partition that were received and are not in hand.
@@ -199,7 +199,7 @@ impl<M> Core<M> {
         assert!(previous.is_none(), "partition assigned twice without a revocation");
     }
 
-    fn revoked(&mut self, partitions: Vec<Partition>) {
+    fn revoked(&mut self, partitions: Vec<Partition>, actions: &mut Vec<Action<M>>) {
         for partition in &partitions {
             if let Some(owned) = self.owned.get_mut(partition) {
                 // What is buffered goes with it; nothing of it is run any more.
@@ -207,13 +207,13 @@ impl<M> Core<M> {
             }
         }
         self.drop_redo(|partition| partitions.contains(&partition));
-        self.drop_effects(|partition| partitions.contains(&partition));
+        self.drop_effects(|partition| partitions.contains(&partition), actions);
         self.releasing.push(partitions);
     }
 
-    fn lost(&mut self, partitions: &[Partition]) {
+    fn lost(&mut self, partitions: &[Partition], actions: &mut Vec<Action<M>>) {
         self.drop_redo(|partition| partitions.contains(&partition));
-        self.drop_effects(|partition| partitions.contains(&partition));
+        self.drop_effects(|partition| partitions.contains(&partition), actions);
         for partition in partitions {
             self.owned.remove(partition);
         }
@@ -280,13 +280,13 @@ impl<M> Core<M> {
         }
     }
 
-    fn shutdown(&mut self, now: Timestamp, drain: std::time::Duration) {
+    fn shutdown(&mut self, now: Timestamp, drain: std::time::Duration, actions: &mut Vec<Action<M>>) {
         if self.stopping.is_some() {
             return;
         }
         self.stopping = Some(now.after(drain));
         self.drop_redo(|_| true);
-        self.drop_effects(|_| true);
+        self.drop_effects(|_| true, actions);
         self.owned.values_mut().for_each(Owned::drop_buffer);
     }
 
@@ -305,7 +305,7 @@ impl<M> Core<M> {
             }
             let positions = self.uncommitted().into_iter().filter(|it| it.0.retry == retry).collect();
             let partitions: Vec<Partition> = self.owned.keys().copied().filter(|it| it.retry == retry).collect();
-            self.lost(&partitions);
+            self.lost(&partitions, actions);
             actions.push(Action::Reconnect { retry, positions });
         }
     }

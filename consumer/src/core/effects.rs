@@ -23,6 +23,8 @@ pub(super) struct Effects<M> {
     ready: VecDeque<Item<M>>,
     /// To be leased when that time comes.
     later: Vec<(Timestamp, Item<M>)>,
+    /// Leased ahead: performed as soon as there is room, so that nobody waits for a lease being taken.
+    ahead: VecDeque<Leased<M>>,
     /// In progress.
     performing: BTreeMap<Fence, Place>,
     /// Whose outcome is to be written.
@@ -41,6 +43,7 @@ impl<M> Effects<M> {
             busy: BTreeMap::new(),
             ready: VecDeque::new(),
             later: Vec::new(),
+            ahead: VecDeque::new(),
             performing: BTreeMap::new(),
             performed: VecDeque::new(),
             alone: VecDeque::new(),
@@ -49,14 +52,14 @@ impl<M> Effects<M> {
         }
     }
 
-    /// Neither in progress nor about to be written.
+    /// Neither leased nor about to be written.
     pub(super) fn is_idle(&self) -> bool {
-        self.performing.is_empty() && self.performed.is_empty() && self.alone.is_empty()
+        self.leased() == 0 && self.performed.is_empty() && self.alone.is_empty()
     }
 
-    /// Effects in progress.
-    pub(super) fn performing(&self) -> usize {
-        self.performing.len()
+    /// Effects in progress, and what is leased ahead.
+    pub(super) fn leased(&self) -> usize {
+        self.performing.len() + self.ahead.len()
     }
 
     pub(super) fn deadlines(&self) -> impl Iterator<Item = Timestamp> {
@@ -124,6 +127,7 @@ impl<M> Core<M> {
             effects.look_at = None;
             self.known.sign();
         }
+        self.perform(actions);
         for id in (0..self.lanes.len()).map(LaneId) {
             // Outcomes first: they free keys.
             if self.lanes[id.0].ready(now) && !self.record(now, id, actions) && self.stopping.is_none() {
@@ -210,13 +214,13 @@ impl<M> Core<M> {
         actions.push(Action::Run { lane: id, items, care: super::Care::None, dead_max: self.budget.available() });
     }
 
-    /// How many more may be leased: effects in progress are bounded, and so are those that are to be written.
+    /// How many more may be leased: what is leased is bounded, and so is what is to be written.
     fn room(&self) -> usize {
         let (Some(effects), Some(max)) = (&self.effects, self.limits.effects_max) else { return 0 };
         let with_executors: usize = self.lanes.iter().map(super::lane::Lane::places).sum();
         let unwritten = effects.performed.len() + effects.alone.len();
-        let free = max.saturating_sub(effects.performing.len() + with_executors);
-        free.min((2 * max).saturating_sub(effects.performing.len() + with_executors + unwritten))
+        let (most, leased) = (max + self.limits.leases_ahead_max, effects.leased() + with_executors);
+        most.saturating_sub(leased).min((most + max).saturating_sub(leased + unwritten))
     }
 
     /// Takes new records from the partitions in turn until so many are ready, or too many wait behind others.
@@ -265,21 +269,38 @@ impl<M> Core<M> {
         }
         lane.went_well(&self.limits);
         let mut places = lane.end_places();
+        let mut back = Vec::new();
         for leased in leased {
             let place = self.place(&leased.item);
             places.retain(|it| *it != place);
-            if let Some(effects) = &mut self.effects {
-                let before = effects.performing.insert(leased.fence, place);
-                assert!(before.is_none(), "a fence belongs to one lease");
+            if !self.goes_on(&leased.item) {
+                self.let_go(&leased.item);
+                back.push(leased);
+            } else if let Some(effects) = &mut self.effects {
+                effects.ahead.push_back(leased);
             }
-            actions.push(Action::Perform(leased));
         }
+        give_back(back, actions);
         for (item, at) in later {
             let place = self.place(&item);
             places.retain(|it| *it != place);
             self.again(item, at);
         }
         places.into_iter().for_each(|it| self.settle(it));
+    }
+
+    /// Performs what is leased, as far as there is room.
+    fn perform(&mut self, actions: &mut Vec<Action<M>>) {
+        let max = self.limits.effects_max.unwrap_or_default();
+        while self.effects.as_ref().is_some_and(|it| it.performing.len() < max) {
+            let Some(leased) = self.effects.as_mut().and_then(|it| it.ahead.pop_front()) else { return };
+            let place = self.place(&leased.item);
+            if let Some(effects) = &mut self.effects {
+                let before = effects.performing.insert(leased.fence, place);
+                assert!(before.is_none(), "a fence belongs to one lease");
+            }
+            actions.push(Action::Perform(leased));
+        }
     }
 
     pub(super) fn performed(&mut self, now: Timestamp, leased: Leased<M>, outcome: Performed) {
@@ -386,13 +407,17 @@ impl<M> Core<M> {
 
     /// The item, unless its partition is not ours any more or nothing new is begun: then whoever reads it next runs it.
     fn keep(&mut self, item: Item<M>) -> Option<Item<M>> {
-        let stopping = self.stopping.is_some();
-        let ours = self.owned.get(&item.partition).filter(|it| it.epoch == item.epoch);
-        if ours.is_some_and(|it| !it.leaving && !stopping) {
+        if item.epoch != Epoch::HELD && self.goes_on(&item) {
             return Some(item);
         }
         self.let_go(&item);
         None
+    }
+
+    /// Whether work on the item still is to begin: not when its partition is not ours any more, and not at the end.
+    fn goes_on(&self, item: &Item<M>) -> bool {
+        let ours = |it: &Owned<M>| it.epoch == item.epoch && !it.leaving;
+        self.stopping.is_none() && (item.epoch == Epoch::HELD || self.owned.get(&item.partition).is_some_and(ours))
     }
 
     /// Lets go of an undecided item: whoever reads it next runs it.
@@ -420,24 +445,35 @@ impl<M> Core<M> {
         }
     }
 
-    /// Lets go of everything that is not leased, of such partitions.
-    pub(super) fn drop_effects(&mut self, of: impl Fn(Partition) -> bool) {
+    /// Lets go of everything that is not in progress, of such partitions; leases that were taken ahead are given back.
+    pub(super) fn drop_effects(&mut self, of: impl Fn(Partition) -> bool, actions: &mut Vec<Action<M>>) {
         let Some(effects) = &mut self.effects else { return };
         // First what waits behind others: what is freed below must not bring it back.
         let (mut waiting, mut dropped) = (Vec::new(), Vec::new());
         for queue in effects.busy.values_mut() {
-            waiting.extend(take_out(queue, &of));
+            waiting.extend(take_out(queue, |it: &Item<M>| of(it.partition)));
         }
-        dropped.extend(take_out(&mut effects.ready, &of));
+        dropped.extend(take_out(&mut effects.ready, |it: &Item<M>| of(it.partition)));
         dropped.extend(effects.later.extract_if(.., |it| of(it.1.partition)).map(|it| it.1));
+        let stopping = self.stopping.is_some();
+        let given_up = |it: &Leased<M>| stopping || (it.item.epoch != Epoch::HELD && of(it.item.partition));
+        let back = Vec::from(take_out(&mut effects.ahead, given_up));
         waiting.iter().for_each(|it| self.leave(it));
-        dropped.iter().for_each(|it| self.let_go(it));
+        dropped.iter().chain(back.iter().map(|it| &it.item)).for_each(|it| self.let_go(it));
+        give_back(back, actions);
     }
 }
 
-/// Takes what belongs to such partitions out of a queue.
-fn take_out<M>(queue: &mut VecDeque<Item<M>>, of: impl Fn(Partition) -> bool) -> VecDeque<Item<M>> {
-    let (taken, kept) = std::mem::take(queue).into_iter().partition(|it: &Item<M>| of(it.partition));
+/// Ends leases under which nothing was begun.
+fn give_back<M>(leased: Vec<Leased<M>>, actions: &mut Vec<Action<M>>) {
+    if !leased.is_empty() {
+        actions.push(Action::GiveBack(leased));
+    }
+}
+
+/// Takes such entries out of a queue.
+fn take_out<T>(queue: &mut VecDeque<T>, which: impl Fn(&T) -> bool) -> VecDeque<T> {
+    let (taken, kept) = std::mem::take(queue).into_iter().partition(which);
     *queue = kept;
     taken
 }

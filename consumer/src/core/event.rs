@@ -279,6 +279,8 @@ pub enum Action<M> {
     },
     /// Perform the effect of a message, beside everything else. The result is an [`Event::Performed`].
     Perform(Leased<M>),
+    /// End leases under which nothing was begun, so that others need not wait until they run out. No result.
+    GiveBack(Vec<Leased<M>>),
     /// Write outcomes of effects in one transaction. The result is an [`Event::Recorded`].
     Record {
         /// On which executor; it is idle.
@@ -366,6 +368,8 @@ pub struct Limits {
     pub holds_interval: Duration,
     /// Effects that may be in progress at once; `None` where messages have no effects outside the database.
     pub effects_max: Option<usize>,
+    /// Leases that may be held beyond those of effects in progress.
+    pub leases_ahead_max: usize,
     /// Dead letters that may come ahead of successes; `None` for no bound.
     pub dead_letters_ahead_max: Option<u32>,
     /// Time that makes room for one more.

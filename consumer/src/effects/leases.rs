@@ -50,24 +50,28 @@ impl Leases {
         })
     }
 
-    pub(super) fn forget(&self, fence: Fence) {
+    pub(super) fn forget(&self, fences: &[Fence]) {
         let mut held = self.held();
-        held.remove(&fence);
+        fences.iter().for_each(|it| drop(held.remove(it)));
         metrics::LEASES_HELD.level(&[]).set(held.len() as f64);
     }
 
-    /// Ends a lease under which nothing runs any more, so that the next one need not wait until it runs out.
-    pub(super) async fn give_back(&self, fence: Fence) {
-        let Some(key) = self.held().get(&fence).map(|it| it.key) else { return };
+    /// Ends leases under which nothing runs any more, so that the next owner need not wait until they run out.
+    pub(super) async fn give_back(&self, fences: &[Fence]) {
+        let leases: Vec<(Uuid, Fence)> = {
+            let held = self.held();
+            fences.iter().filter_map(|it| Some((held.get(it)?.key, *it))).collect()
+        };
+        // First, so that a beat does not take them for lost.
+        self.forget(fences);
         let ended = async {
             let client = admin::connect(&self.pool).await?;
-            let ended = lease::end(&client, self.owner.consumer_id, &[(key, fence)]).await;
-            ended.map_err(|error| failed("give back a lease", &error))
+            let ended = lease::end(&client, self.owner.consumer_id, &leases).await;
+            ended.map_err(|error| failed("give back leases", &error))
         };
-        if !matches!(timeout(self.owner.ttl, ended).await, Ok(Ok(_))) {
-            tracing::debug!("a lease was not given back, it runs out by itself");
+        if !leases.is_empty() && !matches!(timeout(self.owner.ttl, ended).await, Ok(Ok(_))) {
+            tracing::debug!("leases were not given back, they run out by themselves");
         }
-        self.forget(fence);
     }
 
     /// Prolongs all leases until it is stopped.

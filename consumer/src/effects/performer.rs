@@ -10,12 +10,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{Effect, Ended, Lease, Performing};
-use crate::core::{Event, Leased, Outcome, Performed};
+use crate::core::{Event, Fence, Leased, Outcome, Performed};
 use crate::executor::Shared;
 use crate::executor::handling::contained;
 use crate::incoming::Incoming;
 use crate::lock::LockError;
 use crate::{Failure, metrics};
+
+/// What is to be done about leases.
+pub(crate) enum LeaseOrder {
+    Perform(Leased<Incoming>),
+    /// Nothing was begun under them.
+    GiveBack(Vec<Fence>),
+}
 
 /// One for each process.
 pub(crate) struct Performer<E: Effect> {
@@ -27,15 +34,18 @@ pub(crate) struct Performer<E: Effect> {
 
 impl<E: Effect> Performer<E> {
     /// Performs what comes until the sender is gone, or until the abort.
-    pub(crate) async fn run(self, mut leased: mpsc::UnboundedReceiver<Leased<Incoming>>) {
+    pub(crate) async fn run(self, mut orders: mpsc::UnboundedReceiver<LeaseOrder>) {
         let tasks = TaskTracker::new();
         let this = Arc::new(self);
-        while let Some(leased) = leased.recv().await {
+        while let Some(order) = orders.recv().await {
             let this = this.clone();
             tasks.spawn(async move {
-                tokio::select! {
-                    () = this.abort.cancelled() => {}
-                    () = this.perform(leased) => {}
+                match order {
+                    LeaseOrder::Perform(leased) => tokio::select! {
+                        () = this.abort.cancelled() => {}
+                        () = this.perform(leased) => {}
+                    },
+                    LeaseOrder::GiveBack(fences) => this.shared.handler.leases.give_back(&fences).await,
                 }
             });
         }
@@ -63,12 +73,12 @@ impl<E: Effect> Performer<E> {
                     (Performed::Failed(kind), "failed")
                 }
                 Outcome::Interrupted | Outcome::Decided | Outcome::Full => {
-                    performing.leases.give_back(fence).await;
+                    performing.leases.give_back(&[fence]).await;
                     (Performed::Interrupted, "interrupted")
                 }
             },
             None => {
-                performing.leases.forget(fence);
+                performing.leases.forget(&[fence]);
                 (Performed::Interrupted, "lost")
             }
         };

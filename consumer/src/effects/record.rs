@@ -39,7 +39,7 @@ impl<E: Effect> Executor<Performing<E>> {
             Ok(Written { fates, findings }) => {
                 self.report_recorded(&records, &fates);
                 let fences: Vec<Fence> = records.iter().map(|it| it.leased.fence).collect();
-                self.shared.handler.forget(fences);
+                self.shared.handler.forget(&fences);
                 let unwritten = records.into_iter().zip(fates).filter(|it| it.1.is_none()).map(|it| it.0).collect();
                 Event::Recorded { lane: self.lane, outcome: Outcome::Decided, unwritten, findings }
             }

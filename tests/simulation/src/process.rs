@@ -142,6 +142,7 @@ impl Process {
         let limits = Limits {
             order: if world.rule == Rule::Never { Order::None } else { Order::Key },
             effects_max: world.effects_max,
+            leases_ahead_max: world.leases_ahead_max,
             dead_letters_ahead_max: world.dead_letters_ahead_max,
             ..world.shape.limits.clone()
         };
@@ -421,6 +422,7 @@ impl Process {
                 }
                 Action::Decide { lane, item, decision } => self.start(world, lane, Work::Decide(item, decision)),
                 Action::Perform(leased) => self.begin_effect(world, leased),
+                Action::GiveBack(leased) => leased.iter().for_each(|it| self.give_back(world, it)),
                 Action::Record { lane, records } => self.start(world, lane, Work::Record(records)),
                 Action::Commit(positions) => {
                     if self.shape.one_commit_on_its_way {
@@ -456,6 +458,7 @@ impl Process {
             }
         }
         self.check_pauses(world);
+        self.check_leases(world);
         self.check_memory(world);
         self.check_held(world);
     }

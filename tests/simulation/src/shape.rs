@@ -34,7 +34,7 @@ pub(crate) struct Shape {
     pub(crate) lease_ttl: Duration,
     /// How soon somebody looks again who met a lease.
     pub(crate) lease_look: Duration,
-    /// `order`, `effects_max` and `dead_letters_ahead_max` are the world's own.
+    /// `order`, `effects_max`, `leases_ahead_max` and `dead_letters_ahead_max` are the world's own.
     pub(crate) limits: Limits,
 }
 
@@ -71,6 +71,7 @@ pub(crate) static SEEDED: Shape = Shape {
         full_delay: Duration::from_millis(30),
         holds_interval: Duration::from_millis(400),
         effects_max: None,
+        leases_ahead_max: 0,
         dead_letters_ahead_max: None,
         dead_letter_refill: Duration::from_millis(200),
     },
@@ -106,6 +107,7 @@ pub(crate) static LASTING: Shape = Shape {
         full_delay: Duration::from_secs(1),
         holds_interval: Duration::from_secs(10),
         effects_max: None,
+        leases_ahead_max: 0,
         dead_letters_ahead_max: None,
         dead_letter_refill: Duration::from_secs(1),
     },
@@ -148,6 +150,7 @@ const fn still(lanes: usize, partitions: usize) -> Shape {
             full_delay: Duration::ZERO,
             holds_interval: Duration::MAX,
             effects_max: None,
+            leases_ahead_max: 0,
             dead_letters_ahead_max: None,
             dead_letter_refill: Duration::MAX,
         },

@@ -29,6 +29,8 @@ pub struct SmallWorld {
     held_per_key_max: usize,
     /// Effects in progress, where messages have effects outside the database.
     effects_max: Option<usize>,
+    /// Leases beyond those of effects in progress.
+    leases_ahead_max: usize,
     /// Key and behaviour of each message, in the order of the log. Of two partitions, even keys go to the first one.
     messages: &'static [(usize, Behaviour)],
     /// What may go wrong, each as often as it is named.
@@ -95,6 +97,7 @@ impl SmallWorld {
         world.rule = self.rule;
         world.held_per_key_max = self.held_per_key_max;
         world.effects_max = self.effects_max;
+        world.leases_ahead_max = self.leases_ahead_max;
         let mut sequences = vec![0; self.shape.keys];
         for (id, (key, behaviour)) in (0..).zip(self.messages) {
             sequences[*key] += 1;

@@ -91,6 +91,8 @@ pub(crate) struct World {
     pub(crate) held_per_key_max: usize,
     /// Effects in progress, where messages have effects outside the database.
     pub(crate) effects_max: Option<usize>,
+    /// Leases beyond those of effects in progress.
+    pub(crate) leases_ahead_max: usize,
     /// Dead letters ahead of successes.
     pub(crate) dead_letters_ahead_max: Option<u32>,
     /// Three in so many messages fail.
@@ -142,6 +144,7 @@ impl World {
             rule: Rule::ByKey(AfterDeadLetter::Continue),
             held_per_key_max: usize::MAX,
             effects_max: None,
+            leases_ahead_max: 0,
             dead_letters_ahead_max: None,
             failing_in: shape.failing_in,
             accounts: Rc::default(),
@@ -160,6 +163,7 @@ impl World {
         };
         if random.one_in(3) {
             world.effects_max = Some(1 + random.below(4));
+            world.leases_ahead_max = random.below(4);
         }
         if random.one_in(4) {
             world.held_per_key_max = 2;

@@ -25,6 +25,7 @@ fn with_dead_letters(dead_letters_ahead_max: Option<u32>) -> Core<()> {
         full_delay: SECOND,
         holds_interval: SECOND,
         effects_max: None,
+        leases_ahead_max: 0,
         dead_letters_ahead_max,
         dead_letter_refill: SECOND,
     };

@@ -51,6 +51,13 @@ impl World {
         }
     }
 
+    /// Ends a lease, unless somebody else has taken it over.
+    pub(crate) fn give_back(&mut self, id: Id, fence: Fence) {
+        if self.tables.leases.get(&id).is_some_and(|it| it.fence == fence) {
+            self.tables.leases.remove(&id);
+        }
+    }
+
     fn lease(&mut self, item: Item<Logged>) -> Leased<Logged> {
         let id = item.record.message.id;
         // Of each message they rise; different messages never share one.

@@ -1,6 +1,6 @@
 //! Effects of a process: leases, what is in progress, and outcomes.
 
-use sekali_consumer::core::{Event, Fence, Findings, Item, LaneId, Leased, Outcome, Performed, Recorded};
+use sekali_consumer::core::{Epoch, Event, Fence, Findings, Item, LaneId, Leased, Outcome, Performed, Recorded};
 
 use super::{Process, Work};
 use crate::choice::{Fault, Random};
@@ -62,7 +62,10 @@ impl Process {
             self.rests_until[lane.0] = world.now.after(self.shape.limits.interrupted_delay);
         }
         let event = match news {
-            News::Claimed(lane, Claims { leased, later, findings }) => Event::Claimed { lane, leased, later, findings },
+            News::Claimed(lane, Claims { leased, later, findings }) => {
+                self.leases.extend(leased.iter().map(|it| (it.fence, it.item.record.message.id)));
+                Event::Claimed { lane, leased, later, findings }
+            }
             News::Unclaimed(lane, outcome, items, findings) => Event::Finished { lane, outcome, items, findings },
             News::Recorded(lane, outcome, unwritten, findings) => {
                 if outcome == Outcome::Decided {
@@ -87,8 +90,34 @@ impl Process {
         if most <= self.performing.len() {
             world.violated(format!("more than {most} effects in progress"));
         }
-        self.leases.insert(leased.fence, leased.item.record.message.id);
+        let ours = leased.item.epoch == Epoch::HELD || self.fetching.contains_key(&leased.item.partition);
+        if self.stopping || !ours {
+            world.violated("began an effect after its partition was gone, or while draining".to_owned());
+        }
         self.performing.push(leased);
+    }
+
+    /// Ends a lease under which nothing was begun. Of every other one that gets lost on the way: it runs out.
+    pub(super) fn give_back(&mut self, world: &mut World, leased: &Leased<Logged>) {
+        if self.performing.iter().any(|it| it.fence == leased.fence) {
+            world.violated("gave the lease of an effect in progress back".to_owned());
+        }
+        self.leases.remove(&leased.fence);
+        if leased.fence.0 % 2 == 1 {
+            world.give_back(leased.item.record.message.id, leased.fence);
+        }
+    }
+
+    /// Leases are bounded, and nothing waits under one that could be performed.
+    pub(super) fn check_leases(&self, world: &mut World) {
+        let Some(most) = world.effects_max else { return };
+        let ahead = self.core.performing().saturating_sub(self.performing.len());
+        if world.leases_ahead_max < ahead {
+            world.violated(format!("{ahead} leases were taken ahead"));
+        }
+        if 0 < ahead && (self.stopping || self.performing.len() < most) {
+            world.violated("a lease was kept under which nothing was begun".to_owned());
+        }
     }
 
     /// One effect ends, unless its lease turns out to be lost first.

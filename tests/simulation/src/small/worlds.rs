@@ -28,6 +28,7 @@ const APART: SmallWorld = SmallWorld {
     rule: Rule::ByKey(AfterDeadLetter::Continue),
     held_per_key_max: usize::MAX,
     effects_max: None,
+    leases_ahead_max: 0,
     messages: &[(2, FAILS_ONCE), (3, GOOD), (2, GOOD)],
     faults: &[],
     replays: false,
@@ -38,6 +39,8 @@ const TWO: SmallWorld = SmallWorld { shape: &STILL, ..EAGER };
 
 /// Effects outside the database, two at once.
 const EFFECTS: SmallWorld = SmallWorld { effects_max: Some(2), ..EAGER };
+/// One at a time, and the lease for another one taken ahead.
+const AHEAD: SmallWorld = SmallWorld { effects_max: Some(1), leases_ahead_max: 1, ..EAGER };
 
 /// The small worlds.
 pub static SMALL_WORLDS: &[SmallWorld] = &[
@@ -255,6 +258,26 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
         rule: Rule::Never,
         faults: &[Crash, TakeOver],
         ..EFFECTS
+    },
+    SmallWorld {
+        name: "effects leased ahead, a member that leaves, and a crash",
+        states_min: 1_000,
+        faults: &[Leave, Crash],
+        ..AHEAD
+    },
+    SmallWorld {
+        name: "effects leased ahead, a hand-over and a zombie",
+        quick: false,
+        states_min: 1_000,
+        faults: &[HandOver, TakeOver],
+        ..AHEAD
+    },
+    SmallWorld {
+        name: "effects leased ahead behind a head that fails, an interruption and a lost answer",
+        states_min: 1_000,
+        messages: &[(2, FAILS_ONCE), (3, FAILS_LATE), (2, GOOD), (3, GOOD)],
+        faults: &[Interruption, LostAnswer],
+        ..AHEAD
     },
     SmallWorld {
         name: "effects, a dead letter that holds its key, and a crash",
