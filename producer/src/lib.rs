@@ -37,10 +37,11 @@ mod relay;
 mod trace;
 
 pub use client_context::{KafkaCauses, explain};
+pub use deadpool_postgres;
 pub use error::{Error, ErrorKind, SqlError};
 pub use event::{Event, InvalidEvent, Mode, ResourceId};
 pub use outbox::InTransaction;
 pub use partition::partition_for;
 pub use producer::{Delivery, Producer};
 pub use record::{IntoRecord, OutboundRecord};
-pub use relay::Relay;
+pub use relay::{LastAnswer, Relay};
