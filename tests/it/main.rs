@@ -23,6 +23,7 @@ mod pooler;
 mod probes;
 mod rebalance;
 mod relay;
+mod relay_at_scale;
 mod retention;
 mod retry;
 mod services;
