@@ -6,6 +6,9 @@
 //! * [`outbox::enqueue`] inside your own database transaction: the record exists if and only if the transaction commits.
 //!   The [`Relay`] publishes it, in order per key, at least once.
 //!
+//! A service that only publishes needs `sekali migrate --only outbox` once, these lines, and a relay: `sekali relay` beside
+//! it, or [`Relay::run`] as a loop of its own.
+//!
 //! ```no_run
 //! # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
 //! use sekali_producer::{Event, ResourceId, outbox};

@@ -26,7 +26,7 @@ mod relay;
 mod relay_at_scale;
 mod retention;
 mod retry;
-mod services;
+mod shop_and_till;
 mod stall;
 mod stock;
 mod trouble;
