@@ -38,8 +38,8 @@ const FOLLOW_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// At shutdown, the page in hand has this long to be acknowledged. What is not is published again by the next leader.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
-/// After a window, the pause is so many times as long as the window took: while much comes, the relay works on a part of
-/// its time, and windows grow instead of their number.
+/// After a window, the pause is so many times as long as the database was busy with it: while much comes, the relay works
+/// on a part of its time, and windows grow instead of their number. Waiting for Kafka costs nobody anything.
 const REST: u32 = 6;
 /// How often the leader counts what waits.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -152,7 +152,7 @@ impl Relay {
         let mut term = Term::new(&self.pool, lease, publisher, self.section.page_messages_max);
         let mut pause = self.section.poll_busy;
         let mut backoff = Backoff::default();
-        let mut began = Instant::now();
+        let (mut began, mut waited) = (Instant::now(), Duration::ZERO);
         loop {
             let mut step = Box::pin(term.step());
             let done = tokio::select! {
@@ -164,6 +164,7 @@ impl Relay {
                 }
             };
             drop(step);
+            waited += term.take_waited();
             let wait = match done {
                 Ok(Step::Published) => {
                     (pause, backoff) = (self.section.poll_busy, Backoff::default());
@@ -171,7 +172,8 @@ impl Relay {
                 }
                 Ok(Step::WindowEnded) => {
                     (pause, backoff) = (self.section.poll_busy, Backoff::default());
-                    let rest = (began.elapsed() * REST).min(self.section.poll_idle);
+                    let busy = began.elapsed().saturating_sub(waited);
+                    let rest = (busy * REST).min(self.section.poll_idle);
                     tokio::select! {
                         () = sleep(rest) => {}
                         () = shutdown.cancelled() => return,
@@ -193,7 +195,7 @@ impl Relay {
                 () = self.wake.notified() => pause = self.section.poll_busy,
                 () = shutdown.cancelled() => return,
             }
-            began = Instant::now();
+            (began, waited) = (Instant::now(), Duration::ZERO);
         }
     }
 

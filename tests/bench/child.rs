@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use sekali_consumer::{Config, Consumer, Failure, Handler, Message, Reply, Transaction, shutdown_signal};
+use sekali_consumer::{Config, Consumer, Failure, Handler, Message, Reply, Transaction, run_relay, shutdown_signal};
 use sekali_tests::harness;
 use sekali_worker::log;
 use sekali_worker::stock::{Stock, StockMode};
@@ -22,6 +22,8 @@ pub(crate) enum Program {
     Hand,
     /// The product with its default configuration and the stock handler.
     Product,
+    /// A relay alone, as `sekali relay`.
+    Relay,
 }
 
 impl Program {
@@ -30,6 +32,7 @@ impl Program {
         match self {
             Program::Hand => "P1x",
             Program::Product => "sekali",
+            Program::Relay => "relay",
         }
     }
 }
@@ -62,6 +65,7 @@ impl Child {
         let result = match self.program {
             Program::Hand => hand::run(self),
             Program::Product => self.product(),
+            Program::Relay => self.relay(),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,
@@ -80,6 +84,13 @@ impl Child {
             let consumer = Consumer::connect(config, Faulty(Stock::new(StockMode::Batch))).await?;
             consumer.run(shutdown_signal()).await.context("the consumer ended")
         })
+    }
+
+    fn relay(&self) -> Result<(), anyhow::Error> {
+        let config = self.config()?;
+        log::init(&config.log)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(run_relay(&config, shutdown_signal())).context("the relay ended")
     }
 
     /// Every default, but for what has none, and a port that two runs do not share.

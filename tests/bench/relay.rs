@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::PARTITIONS;
+use crate::child::{Child, Program};
 use crate::measure;
 use crate::servers::Servers;
 
@@ -265,16 +266,24 @@ async fn bench_steady(servers: &Servers) -> Result<serde_json::Value, anyhow::Er
 
 async fn bench_idle(servers: &Servers) -> Result<serde_json::Value, anyhow::Error> {
     let stage = Stage::new(servers).await;
-    let relay = stage.relay()?;
+    let child = Child {
+        program: Program::Relay,
+        brokers: stage.kafka.bootstrap().to_owned(),
+        postgres: stage.database.url(),
+        topic: stage.topic.clone(),
+        group: "relay".to_owned(),
+        admin_port: sekali::private_postgres::free_port()?,
+    };
+    let mut relay = child.spawn()?;
     stage.enqueue(std::iter::once(event(&stage.topic, 0))).await?;
     stage.is_drained(1).await;
     sleep(Duration::from_secs(3)).await;
-    let own = i32::try_from(std::process::id())?;
+    let own = relay.pid();
     let (client, postmaster) = (stage.database.connect().await, servers.postmaster().context("no postmaster")?);
     let before = (measure::cpu(own)?, measure::Usage::now(&client, postmaster).await?);
     sleep(IDLE_TIME).await;
     let after = (measure::cpu(own)?, measure::Usage::now(&client, postmaster).await?);
-    relay.stop().await?;
+    relay.sigkill().await;
     let share = |it: Duration| it.as_secs_f64() / IDLE_TIME.as_secs_f64();
     let relay = share(after.0 - before.0);
     let postgres = share(after.1.postgres_cpu.saturating_sub(before.1.postgres_cpu));

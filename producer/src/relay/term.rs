@@ -39,6 +39,8 @@ pub(super) struct Term<'a> {
     /// The window in hand and its next page, already read.
     ahead: Option<(Window, Fetched)>,
     warned_at: Option<Instant>,
+    /// For Kafka, since that was asked last.
+    waited: Duration,
 }
 
 impl<'a> Term<'a> {
@@ -48,7 +50,13 @@ impl<'a> Term<'a> {
         publisher: Publisher,
         page_messages_max: NonZeroUsize,
     ) -> Term<'a> {
-        Term { pool, lease, publisher, page_messages_max, is_adopted: false, ahead: None, warned_at: None }
+        let waited = Duration::ZERO;
+        Term { pool, lease, publisher, page_messages_max, is_adopted: false, ahead: None, warned_at: None, waited }
+    }
+
+    /// How long it waited for Kafka since this was asked last.
+    pub(super) fn take_waited(&mut self) -> Duration {
+        std::mem::take(&mut self.waited)
     }
 
     /// Decides one page. After an error everything is read from the database again.
@@ -149,6 +157,7 @@ impl<'a> Term<'a> {
                 sleep(backoff.next()).await;
             }
         }
+        self.waited += began.elapsed();
         metrics::OUTBOX_PUBLISH_DURATION.spread(&[]).record(began.elapsed());
         page.into_refused()
     }
