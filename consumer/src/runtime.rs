@@ -158,6 +158,7 @@ impl<H: Send + Sync + 'static> Consumer<H> {
             locks: Locks::new(self.pool.clone()),
             lock_ttl: section.lock_ttl,
             pool: self.pool,
+            tls: self.config.postgres.tls()?,
             consumer_id: self.consumer_id,
             routes: self.routes.clone(),
             policy: policy.clone(),

@@ -10,7 +10,7 @@ pub mod secret;
 
 pub(crate) use kafka::is_secret_property;
 pub use kafka::{KafkaSection, SecurityProtocol};
-pub use postgres::PostgresSection;
+pub use postgres::{PostgresSection, PostgresTls};
 pub use relay::RelaySection;
 
 #[cfg(test)]

@@ -32,10 +32,26 @@ pub(crate) const KAFKA: Docs = Docs {
 pub(crate) const POSTGRES: Docs = Docs {
     about: &["The database that holds your tables and schema sekali."],
     keys: &[
-        ("url", &["postgres://user@host:5432/database. Required, here or in a file."]),
+        (
+            "url",
+            &[
+                "postgres://user@host:5432/database?sslmode=verify-full. Required, here or in a file. sslmode is disable,",
+                "prefer (when it is not given), require, verify-ca or verify-full; only the last one keeps out somebody in",
+                "the middle.",
+            ],
+        ),
         ("url_file", &["File that holds the URL."]),
         ("password", &["Password, when it is not part of the URL; better in a file."]),
         ("password_file", &["File that holds the password."]),
+        (
+            "ssl_root_cert_file",
+            &[
+                "PEM file of the authorities that may have signed the server's certificate; by default those that the",
+                "system trusts. With it, sslmode=require checks the certificate like verify-ca, as libpq does.",
+            ],
+        ),
+        ("ssl_cert_file", &["PEM file of the certificate to show the server; read at start."]),
+        ("ssl_key_file", &["PEM file of its private key, without a password."]),
         (
             "pool_max_connections",
             &[
