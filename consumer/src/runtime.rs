@@ -174,7 +174,7 @@ impl<H: Send + Sync + 'static> Consumer<H> {
             database_timeout: DATABASE_TIMEOUT,
             relay_wake,
         };
-        let lookout = Lookout::new(&self.config.kafka.client_config()?, self.routes.clone())?;
+        let lookout = Lookout::new(&self.config.kafka, self.routes.clone())?;
         let (lanes, effects) = start(&Arc::new(shared), &side, &events);
         let driver = Driver {
             core: Core::new(policy, limits, uuid::Uuid::new_v4().as_u64_pair().0),
@@ -303,7 +303,8 @@ fn clients(
     let settings = used.map(|it| Ok((it, consumer_config(config, it)?))).collect::<Result<_, Error>>()?;
     let (reader, metrics) = (reader.clone(), metrics.clone());
     let drain_timeout = config.consumer.drain_timeout;
-    Ok((Clients { settings, reader, metrics, drain_timeout, polled: polled_in }, polled))
+    let kafka = config.kafka.clone();
+    Ok((Clients { settings, kafka, reader, metrics, drain_timeout, polled: polled_in }, polled))
 }
 
 fn rule(config: &Config) -> Rule {

@@ -23,7 +23,7 @@ use self::lease::Lease;
 use self::publisher::Publisher;
 use self::term::{Step, Term};
 use crate::config::{KafkaSection, RelaySection};
-use crate::{Error, metrics, producer};
+use crate::{Error, metrics};
 
 mod cursor;
 mod lease;
@@ -46,7 +46,8 @@ const OBSERVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Publishes `sekali.outbox` while it is the leader, and waits to become it while another is.
 pub struct Relay {
     pool: Pool,
-    kafka: ClientConfig,
+    client: ClientConfig,
+    kafka: KafkaSection,
     section: RelaySection,
     wake: Arc<Notify>,
 }
@@ -57,16 +58,16 @@ impl Relay {
     /// # Errors
     /// A file of the Kafka section cannot be read, or librdkafka refuses one of its properties.
     pub fn new(pool: Pool, kafka: &KafkaSection, section: &RelaySection) -> Result<Relay, Error> {
-        let mut kafka = producer::client_config(kafka)?;
-        kafka
+        let mut client = kafka.producer_config()?;
+        client
             // What is in the outbox is tried until the broker answers; giving up on one record while the next one of its
             // key goes through would break their order. For the same reason a refused batch stops the producer.
             .set("message.timeout.ms", "0")
             .set("enable.gapless.guarantee", "true")
             // The relay has its own patience with missing topics.
             .set("topic.metadata.propagation.max.ms", "2000");
-        kafka.create_native_config().map_err(|error| crate::explain(&error, &crate::KafkaCauses::new()))?;
-        Ok(Relay { pool, kafka, section: section.clone(), wake: Arc::default() })
+        client.create_native_config().map_err(|error| crate::explain(&error, &crate::KafkaCauses::new()))?;
+        Ok(Relay { pool, client, kafka: kafka.clone(), section: section.clone(), wake: Arc::default() })
     }
 
     /// Call `notify_one` on it after a transaction that enqueued has committed: the relay looks at once.
@@ -123,7 +124,7 @@ impl Relay {
 
     /// Publishes until shutdown, or until the database says that another leads.
     async fn publish(&self, lease: &Lease, shutdown: &CancellationToken) {
-        let publisher = Publisher::new(self.kafka.clone());
+        let publisher = Publisher::new(self.client.clone(), self.kafka.clone());
         let mut term = Term::new(&self.pool, lease, publisher, self.section.page_messages_max);
         let mut pause = self.section.poll_busy;
         let mut backoff = Backoff::default();

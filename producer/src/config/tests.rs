@@ -40,6 +40,14 @@ fn what_carries_the_guarantee_is_refused_with_the_reason() {
         "message.timeout.ms",
         "plugin.library.paths",
         "max.in.flight",
+        "compression.codec",
+        "linger.ms",
+        "message.max.bytes",
+        "batch.size",
+        "ssl.key.password",
+        "ssl.certificate.location",
+        "sasl.oauthbearer.method",
+        "enable.sasl.oauthbearer.unsecure.jwt",
     ] {
         section.properties = [(key.to_owned(), "6".to_owned())].into();
         let found = problems(&section);
@@ -56,15 +64,18 @@ fn the_client_may_be_tuned_and_ours_come_last() {
     let section = kafka(
         r#"
         brokers = "a:1,b:2"
+        linger = "20ms"
+        compression = "zstd"
+        message_bytes_max = 2000000
+        batch_bytes_max = 500000
         [properties]
         "test.mock.num.brokers" = "3"
         "fetch.queue.backoff.ms" = "10"
         "max.in.flight" = "5"
-        "queue.buffering.max.ms" = "20"
         "#,
     );
     assert_eq!(problems(&section), [""; 0]);
-    let config = crate::producer::client_config(&section).unwrap();
+    let config = section.producer_config().unwrap();
     for (key, value) in [
         ("bootstrap.servers", "a:1,b:2"),
         ("client.id", "sekali"),
@@ -76,11 +87,17 @@ fn the_client_may_be_tuned_and_ours_come_last() {
         ("enable.idempotence", "true"),
         ("acks", "all"),
         ("partitioner", "murmur2_random"),
-        ("compression.type", "lz4"),
+        ("compression.type", "zstd"),
+        ("message.max.bytes", "2000000"),
+        ("batch.size", "500000"),
     ] {
         assert_eq!(config.get(key), Some(value), "{key}");
     }
     assert_eq!(config.get("max.in.flight"), None, "one property must not stand under two names");
+    let plain = KafkaSection::new("a:1").producer_config().unwrap();
+    for (key, value) in [("linger.ms", Some("5")), ("compression.type", Some("lz4")), ("batch.size", None)] {
+        assert_eq!(plain.get(key), value, "{key}");
+    }
 }
 
 #[test]
@@ -123,9 +140,10 @@ fn unknown_keys_and_bare_numbers_are_errors() {
 
 #[test]
 fn sections_show_no_secret_and_read_back() {
-    let mut section = kafka("brokers = \"a:1\"\nsasl_password = \"hunter2\"");
+    let mut section = kafka("brokers = \"a:1\"\nsasl_password = \"hunter2\"\nssl_key_password = \"hunter2\"");
     section.properties =
-        [("ssl.key.password".to_owned(), "hunter2".to_owned()), ("linger.ms".to_owned(), "7".to_owned())].into();
+        [("ssl.keystore.password".to_owned(), "hunter2".to_owned()), ("retry.backoff.ms".to_owned(), "7".to_owned())]
+            .into();
     let postgres = PostgresSection {
         url: Some(SecretString::from("postgres://u:hunter2@h/d")),
         password: Some(SecretString::from("hunter2")),
@@ -133,7 +151,7 @@ fn sections_show_no_secret_and_read_back() {
     };
     let shown =
         format!("{}{}{section:?}{postgres:?}", toml::to_string(&section).unwrap(), toml::to_string(&postgres).unwrap());
-    assert!(shown.contains("linger.ms") && shown.contains(secret::HIDDEN));
+    assert!(shown.contains("retry.backoff.ms") && shown.contains(secret::HIDDEN));
     // `Debug` is for developers, but a panic message may print it.
     assert!(!shown.contains("hunter2"), "{shown}");
     let relay: RelaySection = toml::from_str(&toml::to_string(&RelaySection::default()).unwrap()).unwrap();
