@@ -38,6 +38,13 @@ struct Cause {
     warned_at: Instant,
 }
 
+impl Cause {
+    /// A broker that misses our certificate only says so when the client takes the connection for made.
+    fn is_about_encryption(&self) -> bool {
+        self.code == RDKafkaErrorCode::SSL || self.reason.contains("SSL routines")
+    }
+}
+
 /// The same cause is logged as a warning once in this time: a client repeats it several times a second.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -162,9 +169,8 @@ pub fn explain(error: &KafkaError, causes: &KafkaCauses) -> Error {
     let last = causes.last();
     // A result that only says "no connection" is explained by the cause behind it.
     let code = match &last {
-        Some(cause) if is_connection(code) && (is_login(cause.code) || cause.code == RDKafkaErrorCode::SSL) => {
-            cause.code
-        }
+        Some(cause) if is_connection(code) && is_login(cause.code) => cause.code,
+        Some(cause) if is_connection(code) && cause.is_about_encryption() => RDKafkaErrorCode::SSL,
         _ => code,
     };
     let said = last.map(|it| format!(" ({})", it.reason)).unwrap_or_default();

@@ -24,6 +24,7 @@ mod rebalance;
 mod relay;
 mod retention;
 mod retry;
+mod security;
 mod stall;
 mod stock;
 mod trouble;

@@ -18,7 +18,8 @@ fn explain(error: &PoolError) -> Error {
     let cause = SqlError::of(error);
     let doing = match cause.state() {
         Some(state) if *state == SqlState::INVALID_PASSWORD => {
-            "log in to postgresql: the password is wrong; check postgres.password and postgres.url"
+            "log in to postgresql: the password is wrong, or postgres.ssl_cert_file names another user; check \
+             postgres.password and postgres.url"
         }
         Some(state) if *state == SqlState::INVALID_AUTHORIZATION_SPECIFICATION => unauthorized(error),
         Some(state) if *state == SqlState::INVALID_CATALOG_NAME => {
