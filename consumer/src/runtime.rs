@@ -141,8 +141,7 @@ impl<H: Send + Sync + 'static> Consumer<H> {
         own_key: fn(&H, &Record) -> Option<Result<IdempotencyKey, KeyError>>,
         start: impl FnOnce(&Arc<Shared<H>>, &Side, &mpsc::UnboundedSender<Event<Incoming>>) -> Started,
     ) -> Result<(), Error> {
-        let section = &self.config.consumer;
-        let side = Side::default();
+        let (section, side) = (&self.config.consumer, Side::default());
         let (metrics, status) = self.start_admin(&side).await?;
         let relay_wake = self.start_relay(&side)?;
         let (events, results) = mpsc::unbounded_channel();
