@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -60,10 +61,12 @@ impl KafkaCauses {
     }
 
     /// A token for the client to log in with; `None` when it logs in otherwise. For contexts of your own: call it from
-    /// `generate_oauth_token`, and set `ENABLE_REFRESH_OAUTH_TOKEN`.
+    /// `generate_oauth_token`, and set `ENABLE_REFRESH_OAUTH_TOKEN`. Blocks for as long as the provider does.
     pub fn token(&self) -> Option<Result<OAuthToken, Box<dyn StdError + Send + Sync>>> {
         let provider = self.tokens.as_ref()?;
-        Some(provider.token().and_then(Token::into_native))
+        // A panic would end the thread that polls, and then nothing is delivered any more.
+        let token = catch_unwind(AssertUnwindSafe(|| provider.token()));
+        Some(token.unwrap_or_else(|_| Err("the token provider panicked".into())).and_then(Token::into_native))
     }
 
     /// Takes in what an error callback got.

@@ -23,7 +23,8 @@ pub(crate) use file::TokenFile;
 /// section uses it.
 pub trait TokenProvider: Send + Sync + 'static {
     /// A token that is valid now. May block for some seconds, but not without a limit: it runs on a thread that also
-    /// serves the client's other events.
+    /// serves the client's other events. That is never a thread of the asynchronous runtime, so that asynchronous code can
+    /// be waited for with `tokio::runtime::Handle::block_on`.
     ///
     /// # Errors
     /// There is none to be had. The text is logged, so it must not have secrets in it. The client asks again after ten

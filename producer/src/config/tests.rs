@@ -116,6 +116,42 @@ fn a_login_needs_its_parts() {
 }
 
 #[test]
+fn a_login_by_token_or_certificate_needs_its_parts_too() {
+    let sasl = "brokers = \"a:1\"\nsecurity_protocol = \"sasl_ssl\"\nsasl_mechanism = \"OAUTHBEARER\"\n";
+    let ssl = "brokers = \"a:1\"\nsecurity_protocol = \"ssl\"\n";
+    for (text, said) in [
+        (format!("{sasl}sasl_username = \"u\"\nsasl_password = \"p\""), "logs in with a token: remove them"),
+        (sasl.replace("sasl_ssl", "ssl"), "kafka.sasl_* is set but"),
+        ("brokers = \"a:1\"\noauth_token_file = \"/t\"".to_owned(), "kafka.oauth_token_file is set but not used"),
+        (format!("{ssl}ssl_certificate_file = \"/c\""), "kafka.ssl_key_file belong together"),
+        (format!("{ssl}ssl_key_password = \"hunter2\""), "but kafka.ssl_key_file is not"),
+        ("brokers = \"a:1\"\nssl_certificate_file = \"/c\"\nssl_key_file = \"/k\"".to_owned(), "nobody would ask"),
+        ("brokers = \"a:1\"\nlinger = \"16m\"\nmessage_bytes_max = 5".to_owned(), "kafka.linger must be"),
+        ("brokers = \"a:1\"\nmessage_bytes_max = 5".to_owned(), "kafka.message_bytes_max must be from 1000 to"),
+    ] {
+        let found = problems(&kafka(&text)).join("; ");
+        assert!(found.contains(said) && !found.contains("hunter2"), "{text}: {found}");
+    }
+    // The program may give a provider after the configuration was read.
+    let mut section = kafka(sasl);
+    assert_eq!(problems(&section), [""; 0]);
+    let error = section.client_config().unwrap_err().chain();
+    assert!(error.contains("set kafka.oauth_token_file"), "{error}");
+    section.set_tokens(|| Err("none today".into()));
+    assert_eq!(section.client_config().unwrap().get("sasl.mechanism"), Some("OAUTHBEARER"));
+    assert_eq!(section.causes().token().unwrap().err().unwrap().to_string(), "none today");
+    section.set_tokens(|| panic!("hunter2"));
+    assert_eq!(section.causes().token().unwrap().err().unwrap().to_string(), "the token provider panicked");
+    assert!(KafkaSection::new("a:1").causes().token().is_none());
+    let certificate =
+        kafka(&format!("{ssl}ssl_certificate_file = \"/c\"\nssl_key_file = \"/k\"\nssl_key_password = \"p\""));
+    let config = certificate.client_config().unwrap();
+    for (key, value) in [("ssl.certificate.location", "/c"), ("ssl.key.location", "/k"), ("ssl.key.password", "p")] {
+        assert_eq!(config.get(key), Some(value));
+    }
+}
+
+#[test]
 fn a_password_file_loses_its_line_end_only() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b" pass word \r\n").unwrap();
@@ -216,4 +252,28 @@ fn an_unusable_url_is_explained_without_being_shown() {
     let mut problems = Vec::new();
     PostgresSection { statement_timeout: Duration::ZERO, ..PostgresSection::default() }.validate(&mut problems);
     assert_eq!(problems.len(), 2);
+}
+
+#[test]
+fn files_for_tls_need_a_mode_that_looks_at_them() {
+    let mut section = postgres("postgres://u:hunter2@h/d");
+    section.ssl_root_cert_file = Some("/no/such/file".into());
+    let mut problems = Vec::new();
+    section.validate(&mut problems);
+    assert!(problems.len() == 1 && problems[0].contains("add sslmode=verify-full"), "{problems:?}");
+    let error = section.pool("test").unwrap_err().chain();
+    assert!(error.contains("add sslmode=verify-full") && !error.contains("hunter2"), "{error}");
+
+    section.url = Some("postgres://u@h/d?sslmode=verify-full".into());
+    let error = section.pool("test").unwrap_err().chain();
+    assert!(error.starts_with("failed to read postgres.ssl_root_cert_file /no/such/file: "), "{error}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    section.ssl_root_cert_file = Some(file.path().to_owned());
+    let error = section.pool("test").unwrap_err().chain();
+    assert!(error.contains("holds no certificate in PEM form"), "{error}");
+
+    section.ssl_cert_file = Some(file.path().to_owned());
+    problems.clear();
+    section.validate(&mut problems);
+    assert_eq!(problems, ["postgres.ssl_cert_file and postgres.ssl_key_file belong together: set both or none"]);
 }

@@ -13,7 +13,7 @@ const REASON_BYTES: usize = 512;
 
 impl KafkaCauses {
     /// Hands a token to an administration client that logs in with one; does nothing for another. Call it before each
-    /// request: nobody polls such a client, so that it cannot ask.
+    /// request: nobody polls such a client, so that it cannot ask. Blocks for as long as the provider of tokens does.
     ///
     /// # Errors
     /// There is no token to be had, or the client does not take it.

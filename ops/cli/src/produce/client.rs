@@ -221,7 +221,11 @@ async fn topic_bytes_max(config: &ClientConfig, causes: &KafkaCauses, topic: &st
         .map_err(|error| Failure::error(format!("wait for kafka: {error}")))??;
     let admin: AdminClient<KafkaCauses> =
         config.create_with_context(causes.clone()).map_err(|error| explain(&error, causes))?;
-    causes.admin_login(&admin)?;
+    let admin = tokio::task::spawn_blocking({
+        let causes = causes.clone();
+        move || causes.admin_login(&admin).map(|()| admin)
+    });
+    let admin = admin.await.map_err(|error| Failure::error(format!("wait for kafka: {error}")))??;
     let options = AdminOptions::new().request_timeout(Some(REQUEST_TIMEOUT));
     let resource = [ResourceSpecifier::Topic(topic)];
     let described = admin.describe_configs(&resource, &options).await.map_err(|error| explain(&error, causes))?;
