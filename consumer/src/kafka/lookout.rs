@@ -16,7 +16,7 @@ use crate::routes::Routes;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A client of its own, outside the group. It is a producer that sends nothing: nobody polls this client, and one of that
-/// kind has a thread that does, so that its login is renewed.
+/// kind has a thread that does, so that its login is renewed. It sees what is committed only, as every client by default.
 #[derive(Clone)]
 pub(crate) struct Lookout {
     client: FutureProducer<KafkaCauses>,

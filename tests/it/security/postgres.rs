@@ -8,9 +8,9 @@ use sekali::private_postgres::{Options, find_binaries};
 use sekali_consumer::{Config, Consumer};
 use sekali_producer::config::PostgresSection;
 use sekali_producer::{Error, SqlError};
-use sekali_tests::group::Group;
+use sekali_tests::group::{Group, LIMIT};
 use sekali_tests::harness::authority::{Authority, Issued};
-use sekali_tests::harness::{Postgres, PrivatePostgres, TestDatabase, kafka};
+use sekali_tests::harness::{Outgoing, Postgres, PrivatePostgres, TestDatabase, eventually, kafka};
 use sekali_tests::scripted::Scripted;
 use sekali_tests::skip;
 use tokio_postgres::error::SqlState;
@@ -113,13 +113,49 @@ async fn statements_are_cancelled_over_tls_too() {
     let sleeping = tokio::spawn(async move { client.batch_execute("SELECT pg_sleep(25)").await });
     let begun = "SELECT FROM pg_stat_activity WHERE query LIKE '%pg_sleep(25)' AND state = 'active'";
     let admin = secured.bench().admin().await;
-    sekali_tests::harness::eventually("the statement runs", Duration::from_secs(10), async || {
+    eventually("the statement runs", Duration::from_secs(10), async || {
         admin.query_opt(begun, &[]).await.unwrap().is_some()
     })
     .await;
     tls.cancel(&token).await.unwrap();
     let error = sleeping.await.unwrap().unwrap_err();
     assert_eq!(SqlError::of(&error).state(), Some(&SqlState::QUERY_CANCELED));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_is_refused_for_a_while_burns_no_attempt() {
+    if let Err(reason) = find_binaries() {
+        skip!("{reason:#}");
+    }
+    let (secured, kafka) = (Secured::start().await, kafka().await);
+    let database = TestDatabase::create_on(&secured.bench()).await;
+    let place = format!("127.0.0.1/{}", database.name());
+    let group = Group::with_database(kafka, kafka.bootstrap(), database, "rotated", 1, |config| {
+        config.postgres = secured.section("app", &place, "verify-full");
+        config.retry.delays = vec![Duration::from_millis(100)];
+    })
+    .await;
+    let member = group.start(Scripted::default()).await;
+    group.produce([Outgoing::new("before", "{}").id("before")]).await;
+    group.settled().await;
+    let password = async |to: &str| {
+        let sql = format!(
+            "ALTER ROLE app PASSWORD '{to}'; SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'"
+        );
+        secured.bench().admin().await.batch_execute(&sql).await.unwrap();
+    };
+    password("rotated").await;
+    group.produce((0..10).map(|it| Outgoing::new(format!("k{it}"), "{}").id(&format!("k{it}")))).await;
+    eventually("the member tries and is refused", LIMIT, async || {
+        10 < secured.server.log().matches("password authentication failed").count()
+    })
+    .await;
+    password(PASSWORD).await;
+    group.settled().await;
+    assert_eq!(group.effects().await.len(), 11);
+    assert_eq!(group.database.scalar::<i32>("SELECT max(attempt) FROM effect").await, 1);
+    assert_eq!(group.dead_letters().await, []);
+    member.stop().await.unwrap();
 }
 
 /// What a member says that starts with this section.

@@ -1,6 +1,7 @@
 //! What a connection URL says about TLS. The client library knows three of the words, and none of the files.
 
 use secrecy::{ExposeSecret, SecretString};
+use tokio_postgres::config::Host;
 
 use crate::{Error, ErrorKind};
 
@@ -58,7 +59,10 @@ pub(super) fn parse(url: &SecretString) -> Result<(tokio_postgres::Config, SslMo
             _ => SslMode::Prefer,
         },
     };
+    // As for libpq: what never leaves the machine is not encrypted, whatever the mode.
+    let is_local = config.get_hosts().iter().all(|it| !matches!(it, Host::Tcp(_))) && config.get_hostaddrs().is_empty();
     config.ssl_mode(match mode {
+        _ if is_local => tokio_postgres::config::SslMode::Disable,
         SslMode::Disable => tokio_postgres::config::SslMode::Disable,
         SslMode::Prefer => tokio_postgres::config::SslMode::Prefer,
         SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => tokio_postgres::config::SslMode::Require,
@@ -183,6 +187,16 @@ mod tests {
         assert_eq!(read("postgres://u@h/d?sslmod%65=require").unwrap().1, SslMode::Require);
         // The client library does not know the word.
         assert!(read("postgres://u@h/d?sslmod%65=verify-full").is_err());
+    }
+
+    #[test]
+    fn a_socket_of_this_machine_is_not_encrypted() {
+        for (url, expected) in [
+            ("host=/run/postgresql sslmode=verify-full", tokio_postgres::config::SslMode::Disable),
+            ("host=/run/postgresql,h sslmode=verify-full", tokio_postgres::config::SslMode::Require),
+        ] {
+            assert_eq!(read(url).unwrap().0.get_ssl_mode(), expected, "{url}");
+        }
     }
 
     #[test]
