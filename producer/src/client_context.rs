@@ -164,7 +164,13 @@ pub fn explain(error: &KafkaError, causes: &KafkaCauses) -> Error {
             return Error::new(ErrorKind::Config, format!("set kafka property \"{key}\"")).because(why);
         }
         KafkaError::ClientCreation(description) => {
-            return Error::new(ErrorKind::Config, "create the kafka client").because(description.as_str());
+            let doing = if description.starts_with("ssl.") {
+                "create the kafka client: check kafka.ssl_ca_file, kafka.ssl_certificate_file, kafka.ssl_key_file and \
+                 kafka.ssl_key_password"
+            } else {
+                "create the kafka client"
+            };
+            return Error::new(ErrorKind::Config, doing).because(description.as_str());
         }
         _ => {}
     }

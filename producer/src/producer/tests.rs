@@ -118,6 +118,12 @@ fn a_refused_property_names_its_key() {
     let shown =
         create(&section.producer_config().unwrap(), section.causes()).err().map(|it| it.chain()).unwrap_or_default();
     assert!(!shown.contains("hunter2"), "{shown}");
+    let mut section = KafkaSection::new("a:1");
+    section.security_protocol = crate::config::SecurityProtocol::Ssl;
+    section.ssl_ca_file = Some("/no/such/file".into());
+    let error = create(&section.producer_config().unwrap(), section.causes()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.chain().contains("check kafka.ssl_ca_file"), "{error:?}");
     let unknown = rdkafka::error::KafkaError::Global(RDKafkaErrorCode::InvalidArgument);
     assert!(!explain(&unknown, &KafkaCauses::new()).chain().is_empty());
 }
