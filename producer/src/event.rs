@@ -74,6 +74,8 @@ type HeadersBuf = Vec<(String, Option<Bytes>)>;
 
 /// CloudEvents source of events whose producer names none.
 const SOURCE: &str = "/sekali";
+/// What consumers of Debezium's outbox router tell repetitions by.
+const ID: &str = "id";
 const JSON: &str = "application/json";
 
 impl Event {
@@ -148,13 +150,14 @@ impl Event {
         self
     }
 
-    /// Appends a header, for instance `traceparent`.
+    /// Appends a header, for instance `traceparent`. With feature `opentelemetry` that one is taken from the span in which
+    /// the event is enqueued or sent, unless it is given here.
     ///
     /// # Errors
     /// The event writes a header of that name itself.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<Bytes>) -> Result<Event, InvalidEvent> {
         let name = name.into();
-        if name == IDEMPOTENCY_KEY || name == cloudevents::CONTENT_TYPE || name.starts_with("ce_") {
+        if name == IDEMPOTENCY_KEY || name == ID || name == cloudevents::CONTENT_TYPE || name.starts_with("ce_") {
             return Err(InvalidEvent::OwnHeader);
         }
         self.headers.push((name, Some(value.into())));
@@ -171,6 +174,7 @@ impl IntoRecord for &Event {
     fn into_record(self) -> Result<OutboundRecord, InvalidEvent> {
         let mut headers = Headers::builder();
         headers.push(IDEMPOTENCY_KEY, Some(self.key.as_str().as_bytes()));
+        headers.push(ID, Some(self.key.as_str().as_bytes()));
         let attributes = Attributes {
             id: self.key.as_str().into(),
             source: self.source.as_str().into(),
@@ -190,6 +194,10 @@ impl IntoRecord for &Event {
             }
         };
         push_all(&mut headers, self.headers.iter().map(|(name, value)| Header { name, value: value.as_deref() }));
+        #[cfg(feature = "opentelemetry")]
+        if self.headers.iter().all(|it| it.0 != crate::trace::TRACEPARENT) {
+            crate::trace::push_current(&mut headers);
+        }
         Ok(OutboundRecord {
             topic: self.topic.clone(),
             key: Some(self.resource.0.clone()),
@@ -238,7 +246,7 @@ pub enum InvalidEvent {
     #[error("the payload is not json")]
     NotJson,
     /// A header that the event writes itself.
-    #[error("headers idempotency-key, content-type and ce_* are written by the event: use its own methods")]
+    #[error("headers idempotency-key, id, content-type and ce_* are written by the event: use its own methods")]
     OwnHeader,
     /// An illegal topic name.
     #[error(transparent)]

@@ -34,6 +34,8 @@ mod partition;
 mod producer;
 mod record;
 mod relay;
+#[cfg(feature = "opentelemetry")]
+mod trace;
 
 pub use client_context::{KafkaCauses, explain};
 pub use error::{Error, ErrorKind, SqlError};

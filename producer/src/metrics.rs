@@ -115,6 +115,21 @@ pub const OUTBOX_OLDEST_PENDING: Metric = Metric::gauge(
     "sekali_outbox_oldest_pending_age_seconds",
     "Age of the oldest record in the outbox that Kafka has not acknowledged; 0 when there is none or elsewhere.",
 );
+/// Age of the transaction that keeps dead rows from being cleaned up.
+pub const OUTBOX_HORIZON_AGE: Metric = Metric::gauge(
+    "sekali_outbox_horizon_age_seconds",
+    "Age of the oldest open transaction of the database, as far as the role may see it: until it ends, rows of the outbox \
+     that were published cannot be cleaned up, and what it enqueued is not published; told by the leader, 0 elsewhere.",
+);
+/// Size of the outbox on disk.
+pub const OUTBOX_BYTES: Metric =
+    Metric::gauge("sekali_outbox_bytes", "Size of the outbox on disk with its index; told by the leader, 0 elsewhere.");
+/// Rows that vacuum has to clean up.
+pub const OUTBOX_DEAD_ROWS: Metric = Metric::gauge(
+    "sekali_outbox_dead_rows",
+    "Rows of the outbox that were published and not yet cleaned up, as the server's statistics say; told by the leader, 0 \
+     elsewhere.",
+);
 /// Whether this process publishes.
 pub const OUTBOX_LEADER: Metric =
     Metric::gauge("sekali_outbox_leader", "1 in the process that publishes the outbox, 0 in the others.");
@@ -132,8 +147,20 @@ pub const OUTBOX_PUBLISH_DURATION: Metric = Metric::histogram(
 );
 
 /// Every metric of this crate.
-pub const ALL: &[Metric] =
-    &[OUTBOX_PENDING, OUTBOX_OLDEST_PENDING, OUTBOX_LEADER, OUTBOX_PUBLISHED, OUTBOX_PUBLISH_DURATION];
+pub const ALL: &[Metric] = &[
+    OUTBOX_PENDING,
+    OUTBOX_OLDEST_PENDING,
+    OUTBOX_HORIZON_AGE,
+    OUTBOX_BYTES,
+    OUTBOX_DEAD_ROWS,
+    OUTBOX_LEADER,
+    OUTBOX_PUBLISHED,
+    OUTBOX_PUBLISH_DURATION,
+];
+
+/// What only the leader knows.
+pub(crate) const OF_LEADER: [Metric; 6] =
+    [OUTBOX_LEADER, OUTBOX_PENDING, OUTBOX_OLDEST_PENDING, OUTBOX_HORIZON_AGE, OUTBOX_BYTES, OUTBOX_DEAD_ROWS];
 
 /// Describes and registers [`ALL`]. Call it once the recorder is installed.
 pub fn describe_and_register() {

@@ -21,12 +21,19 @@
 //! sekali_producer::outbox::enqueue(&tx, &record).await.unwrap();
 //! # }
 //! ```
+//!
+//! Feature `sync` has the same for the blocking `postgres` crate, in module `sync`.
 
-use sekali_schemas::array_literal;
+use std::time::Duration;
+
 use tokio_postgres::GenericClient;
-use tokio_postgres::types::{ToSql, Type};
 
-use crate::{Error, ErrorKind, IntoRecord, OutboundRecord, SqlError};
+use self::statements::{Delayed, Many, One};
+use crate::{Error, ErrorKind, IntoRecord, SqlError};
+
+mod statements;
+#[cfg(feature = "sync")]
+pub mod sync;
 
 /// An open transaction of yours.
 ///
@@ -49,59 +56,46 @@ impl InTransaction for deadpool_postgres::Transaction<'_> {
     }
 }
 
-const INSERT_ONE: &str = "INSERT INTO sekali.outbox (topic, key, payload, header_names, header_values) \
-                          VALUES ($1, $2, $3, $4, $5)";
-
-/// PostgreSQL has no ragged arrays: each record's headers travel as the text of an array, read back by the cast.
-const INSERT_MANY: &str = "INSERT INTO sekali.outbox (topic, key, payload, header_names, header_values) \
-     SELECT topic, key, payload, header_names::text[], header_values::bytea[] \
-     FROM unnest($1::text[], $2::bytea[], $3::bytea[], $4::text[], $5::text[]) \
-          WITH ORDINALITY AS record (topic, key, payload, header_names, header_values, nr) \
-     ORDER BY nr";
-
-/// Enqueues one [`Event`](crate::Event) or [`OutboundRecord`], in one round trip.
+/// Enqueues one [`Event`](crate::Event) or [`OutboundRecord`](crate::OutboundRecord), in one round trip.
 ///
 /// # Errors
 /// The event is invalid, or the statement failed, and with it your transaction.
 pub async fn enqueue(tx: &impl InTransaction, record: impl IntoRecord) -> Result<(), Error> {
-    let record = record.into_record()?;
-    record.check()?;
-    let names: Vec<&str> = record.headers.iter().map(|it| it.name).collect();
-    let values: Vec<Option<&[u8]>> = record.headers.iter().map(|it| it.value).collect();
-    let (key, payload) = (record.key.as_deref(), record.payload.as_deref());
-    let params: [(&(dyn ToSql + Sync), Type); 5] = [
-        (&record.topic, Type::TEXT),
-        (&key, Type::BYTEA),
-        (&payload, Type::BYTEA),
-        (&names, Type::TEXT_ARRAY),
-        (&values, Type::BYTEA_ARRAY),
-    ];
-    tx.connection().execute_typed(INSERT_ONE, &params).await.map_err(|error| failed(&error))?;
+    let record = statements::checked(record)?;
+    let one = One::of(&record);
+    tx.connection().execute_typed(One::SQL, &one.params()).await.map_err(|error| failed(&error))?;
     Ok(())
 }
 
-/// Enqueues many records in their order, in one statement and one round trip.
+/// Enqueues one record that is not to be published before so much time has passed, by the database's clock and counted
+/// from the beginning of your transaction. The relay looks for what is due every second.
+///
+/// Delayed records come in the order in which they are due. What is enqueued without a delay does not wait for them, also
+/// of the same key.
+///
+/// # Errors
+/// As [`enqueue`]; or the delay is longer than a year.
+pub async fn enqueue_after(tx: &impl InTransaction, delay: Duration, record: impl IntoRecord) -> Result<(), Error> {
+    let record = statements::checked(record)?;
+    let delayed = Delayed::of(&record, delay)?;
+    tx.connection().execute_typed(Delayed::SQL, &delayed.params()).await.map_err(|error| failed(&error))?;
+    Ok(())
+}
+
+/// Enqueues many events or records in their order, in one statement and one round trip.
 ///
 /// # Errors
 /// As [`enqueue`]; then none is enqueued.
-pub async fn enqueue_all(tx: &impl InTransaction, records: &[OutboundRecord]) -> Result<(), Error> {
+pub async fn enqueue_all<R: IntoRecord>(
+    tx: &impl InTransaction,
+    records: impl IntoIterator<Item = R>,
+) -> Result<(), Error> {
+    let records = statements::all_checked(records)?;
     if records.is_empty() {
         return Ok(());
     }
-    records.iter().try_for_each(OutboundRecord::check)?;
-    let topics: Vec<&str> = records.iter().map(|it| it.topic.as_str()).collect();
-    let keys: Vec<Option<&[u8]>> = records.iter().map(|it| it.key.as_deref()).collect();
-    let payloads: Vec<Option<&[u8]>> = records.iter().map(|it| it.payload.as_deref()).collect();
-    let names: Vec<String> = records.iter().map(|it| array_literal::names(&it.headers)).collect();
-    let values: Vec<String> = records.iter().map(|it| array_literal::values(&it.headers)).collect();
-    let params: [(&(dyn ToSql + Sync), Type); 5] = [
-        (&topics, Type::TEXT_ARRAY),
-        (&keys, Type::BYTEA_ARRAY),
-        (&payloads, Type::BYTEA_ARRAY),
-        (&names, Type::TEXT_ARRAY),
-        (&values, Type::TEXT_ARRAY),
-    ];
-    tx.connection().execute_typed(INSERT_MANY, &params).await.map_err(|error| failed(&error))?;
+    let many = Many::of(&records);
+    tx.connection().execute_typed(Many::SQL, &many.params()).await.map_err(|error| failed(&error))?;
     Ok(())
 }
 

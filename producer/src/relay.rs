@@ -26,6 +26,7 @@ use crate::config::{KafkaSection, RelaySection};
 use crate::{Error, metrics};
 
 mod cursor;
+mod later;
 mod lease;
 mod page;
 mod publisher;
@@ -116,6 +117,7 @@ impl Relay {
             }
             () = self.publish(&lease, shutdown) => shutdown.is_cancelled(),
             () = self.observe() => false,
+            () = later::keep_moving(&self.pool, &self.wake) => false,
         };
         if shutdown_seen && let Err(error) = lease.release(&self.pool).await {
             tracing::warn!(error = %error.chain(), "the relay cannot release its lease; it runs out by itself");
@@ -180,6 +182,9 @@ impl Relay {
                 Ok(pending) => {
                     metrics::OUTBOX_PENDING.level(&[]).set(pending.messages as f64);
                     metrics::OUTBOX_OLDEST_PENDING.level(&[]).set(pending.oldest_seconds);
+                    metrics::OUTBOX_HORIZON_AGE.level(&[]).set(pending.horizon_seconds);
+                    metrics::OUTBOX_BYTES.level(&[]).set(pending.bytes as f64);
+                    metrics::OUTBOX_DEAD_ROWS.level(&[]).set(pending.dead_rows as f64);
                 }
                 Err(error) => tracing::debug!(error = %error.chain(), "the relay cannot count the outbox"),
             }
@@ -193,7 +198,7 @@ struct LeaderGauges;
 
 impl Drop for LeaderGauges {
     fn drop(&mut self) {
-        for gauge in [metrics::OUTBOX_LEADER, metrics::OUTBOX_PENDING, metrics::OUTBOX_OLDEST_PENDING] {
+        for gauge in metrics::OF_LEADER {
             gauge.level(&[]).set(0.0);
         }
     }

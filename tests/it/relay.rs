@@ -404,7 +404,7 @@ async fn nulls_and_headers_arrive_byte_for_byte() {
         outbox::enqueue(&tx, record).await.unwrap();
     }
     outbox::enqueue_all(&tx, &records).await.unwrap();
-    outbox::enqueue_all(&tx, &[]).await.unwrap();
+    outbox::enqueue_all::<OutboundRecord>(&tx, []).await.unwrap();
     tx.commit().await.unwrap();
     let relay = bench.relay();
     bench.outbox_is_empty().await;

@@ -1,9 +1,10 @@
 //! The tables of schema `sekali`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sekali_producer::{Error, ErrorKind, SqlError};
-use sekali_schemas::migrations;
+use sekali_schemas::migrations::Part;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
@@ -24,50 +25,52 @@ const TABLE_LOCK_TIMEOUT: &str = "10s";
 pub struct MigrationReport {
     /// Migrations that were applied just now, in order; empty when there was nothing to do.
     pub applied: Vec<AppliedMigration>,
-    /// Version of the schema afterwards; above that of the program when a newer one was here before.
-    pub version: i64,
+    /// Version of each part afterwards; above that of the program when a newer one was here before.
+    pub versions: BTreeMap<&'static str, i64>,
 }
 
 /// One migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AppliedMigration {
+    /// Part of the schema, `outbox` or `inbox`.
+    pub part: &'static str,
     /// Its number.
     pub version: i64,
     /// Its name.
     pub name: String,
 }
 
-/// Brings schema `sekali` to the version of this program. Safe to run twice and from several machines at once: one
+/// Brings these parts of schema `sekali` to the version of this program. Safe to run twice and from several machines at once: one
 /// works, the others wait for it and find nothing left to do.
 ///
 /// # Errors
 /// The database cannot be reached, the role may not create the schema, another migration holds the lock for a minute,
 /// or a migration fails; each migration is a transaction of its own, so that what was reported as applied stays.
-pub async fn migrate(config: &Config) -> Result<MigrationReport, Error> {
+pub async fn migrate(config: &Config, parts: &[Part]) -> Result<MigrationReport, Error> {
     let pool = config.postgres.pool("sekali-migrate")?;
     let mut connection = super::connect(&pool).await?;
     let client: &mut Client = &mut connection;
     set_up(client).await?;
     lock(client).await?;
-    let report = run(client).await;
+    let report = run(client, parts).await;
     let unlocked = client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK_KEY]).await;
     let report = report?;
     unlocked.map_err(|error| postgres("release the migration lock", &error))?;
     Ok(report)
 }
 
-/// Version of schema `sekali`; `None` when no migration ever ran.
+/// Version of a part of schema `sekali`; `None` when none of its migrations ever ran.
 ///
 /// # Errors
 /// The query fails, for instance because the role may not read the table.
-pub async fn schema_version(client: &Client) -> Result<Option<i64>, Error> {
+pub async fn schema_version(client: &Client, part: Part) -> Result<Option<i64>, Error> {
     let reading = |error| postgres("read the version of schema sekali", &error);
-    let found = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&migrations::TABLE]).await.map_err(reading)?;
+    let found = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&part.table()]).await.map_err(reading)?;
     if !found.get::<_, bool>(0) {
         return Ok(None);
     }
-    let sql = format!("SELECT max(version)::bigint FROM {}", migrations::TABLE);
+    let sql = format!("SELECT max(version)::bigint FROM {}", part.table());
     Ok(client.query_one(&sql, &[]).await.map_err(reading)?.get(0))
 }
 
@@ -76,14 +79,20 @@ pub async fn schema_version(client: &Client) -> Result<Option<i64>, Error> {
 ///
 /// # Errors
 /// The tables are missing or older than this program.
-pub async fn require_schema(client: &Client) -> Result<i64, Error> {
-    let needed = migrations::latest_version();
-    let problem = match schema_version(client).await? {
-        Some(version) if needed <= version => return Ok(version),
-        Some(version) => format!("its schema sekali has version {version}, this program needs {needed}"),
-        None => "it has no tables of schema sekali".to_owned(),
-    };
-    Err(Error::new(ErrorKind::Migration, format!("use the database: {problem}; run `sekali migrate`")))
+pub async fn require_schema(client: &Client) -> Result<(), Error> {
+    for part in Part::ALL {
+        let (name, needed) = (part.as_str(), part.latest_version());
+        let problem = match schema_version(client, part).await? {
+            Some(version) if needed <= version => continue,
+            Some(version) => {
+                format!("part {name} of its schema sekali has version {version}, this program needs {needed}")
+            }
+            None if part == Part::Outbox => "it has no tables of schema sekali".to_owned(),
+            None => format!("its schema sekali has no part {name}"),
+        };
+        return Err(Error::new(ErrorKind::Migration, format!("use the database: {problem}; run `sekali migrate`")));
+    }
+    Ok(())
 }
 
 async fn set_up(client: &Client) -> Result<(), Error> {
@@ -122,27 +131,37 @@ async fn lock(client: &Client) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Migration, doing))
 }
 
-async fn run(client: &mut Client) -> Result<MigrationReport, Error> {
-    let before = schema_version(client).await?;
-    if let Some(version) = before
-        && migrations::latest_version() < version
-    {
-        return Ok(MigrationReport { applied: Vec::new(), version });
+async fn run(client: &mut Client, parts: &[Part]) -> Result<MigrationReport, Error> {
+    let mut report = MigrationReport { applied: Vec::new(), versions: BTreeMap::new() };
+    for &part in parts {
+        let before = schema_version(client, part).await?;
+        if before.is_none_or(|version| version <= part.latest_version()) {
+            apply(client, part, &mut report.applied).await?;
+        }
+        report.versions.insert(part.as_str(), schema_version(client, part).await?.unwrap_or_default());
     }
+    Ok(report)
+}
+
+async fn apply(client: &mut Client, part: Part, applied: &mut Vec<AppliedMigration>) -> Result<(), Error> {
     client.batch_execute("CREATE SCHEMA IF NOT EXISTS sekali").await.map_err(|error| {
         let remedy =
             "create schema sekali (the role needs CREATE on the database; or let its owner run `sekali migrate`)";
         postgres(remedy, &error)
     })?;
-    let report = migrations::runner().run_async(client).await.map_err(|error| failed(&error))?;
-    let mut applied: Vec<AppliedMigration> = report
+    let report = part.runner().run_async(client).await.map_err(|error| failed(&error))?;
+    let mut new: Vec<AppliedMigration> = report
         .applied_migrations()
         .iter()
-        .map(|it| AppliedMigration { version: i64::from(it.version()), name: it.name().to_owned() })
+        .map(|it| AppliedMigration {
+            part: part.as_str(),
+            version: i64::from(it.version()),
+            name: it.name().to_owned(),
+        })
         .collect();
-    applied.sort_by_key(|it| it.version);
-    let version = schema_version(client).await?.unwrap_or_default();
-    Ok(MigrationReport { applied, version })
+    new.sort_by_key(|it| it.version);
+    applied.append(&mut new);
+    Ok(())
 }
 
 fn failed(error: &refinery::Error) -> Error {

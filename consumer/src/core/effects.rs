@@ -223,7 +223,8 @@ impl<M> Core<M> {
         most.saturating_sub(leased).min((most + max).saturating_sub(leased + unwritten))
     }
 
-    /// Takes new records from the partitions in turn until so many are ready, or too many wait behind others.
+    /// Takes new records from the partitions in turn until so many are ready, or too many wait behind others. Those of
+    /// retry topics have room of their own: the others may be waiting for what they bring.
     fn admit(&mut self, now: Timestamp, id: LaneId, room: usize) {
         let unordered = self.limits.order == Order::None;
         let share = (self.limits.buffered_max / self.owned.len().max(1)).max(1);
@@ -233,17 +234,21 @@ impl<M> Core<M> {
         let mut partitions: VecDeque<Partition> = self.owned.iter().filter_map(runnable).collect();
         let first = self.lanes[id.0].take_turn(partitions.len());
         partitions.rotate_left(first.min(partitions.len()));
-        let mut in_hand: usize = self.owned.values().map(|it| it.in_hand).sum();
+        let mut in_hand = [false, true].map(|retry| {
+            let owned = self.owned.iter().filter(|it| it.0.retry == retry);
+            owned.map(|it| it.1.in_hand).sum::<usize>()
+        });
         while let Some(partition) = partitions.pop_front() {
             let Some(effects) = &self.effects else { return };
-            if room <= effects.ready.len() || self.limits.buffered_max <= in_hand {
+            if room <= effects.ready.len() {
                 return;
             }
             let Some(owned) = self.owned.get_mut(&partition) else { continue };
-            if share <= owned.in_hand {
+            let in_hand = &mut in_hand[usize::from(partition.retry)];
+            if share <= owned.in_hand || self.limits.buffered_max <= *in_hand {
                 continue;
             }
-            in_hand += 1;
+            *in_hand += 1;
             if let Some(item) = owned.take_open(now, partition) {
                 let key = self.place(&item).key;
                 if let Some(effects) = &mut self.effects {
@@ -407,7 +412,7 @@ impl<M> Core<M> {
 
     /// The item, unless its partition is not ours any more or nothing new is begun: then whoever reads it next runs it.
     fn keep(&mut self, item: Item<M>) -> Option<Item<M>> {
-        if item.epoch != Epoch::HELD && self.goes_on(&item) {
+        if self.goes_on(&item) {
             return Some(item);
         }
         self.let_go(&item);

@@ -39,7 +39,7 @@ pub(crate) enum Command {
     #[command(hide = true)]
     DemoWorker,
     /// Bring the tables of schema sekali to the version of this program.
-    Migrate,
+    Migrate(MigrateArgs),
     /// Source, retry and dead-letter topics of the group.
     #[command(subcommand)]
     Topics(TopicsCommand),
@@ -58,6 +58,20 @@ pub(crate) enum Command {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArgs {
+    /// Only this part: a service that publishes through the outbox and consumes nothing needs no other.
+    #[arg(long, value_enum, value_name = "PART")]
+    pub(crate) only: Option<PartArg>,
+}
+
+/// A part of the schema.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum PartArg {
+    /// Outbox, relay, dead letters.
+    Outbox,
 }
 
 #[derive(Debug, Subcommand)]

@@ -22,7 +22,7 @@ pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
     match cli.command {
         Command::Demo(args) => demo::run(global, args).await,
         Command::DemoWorker => demo::run_worker(global).await,
-        Command::Migrate => migrate::run(global).await,
+        Command::Migrate(args) => migrate::run(global, &args).await,
         Command::Topics(command) => topics::run(global, command).await,
         Command::Produce(args) => produce::run(global, *args).await,
         Command::Lag => lag::run(global).await,

@@ -23,6 +23,7 @@ fn a_typed_event_is_a_cloudevent_in_binary_mode() {
         record.headers.iter().map(|it| (it.name, std::str::from_utf8(it.value.unwrap()).unwrap())).collect();
     let expected = [
         ("idempotency-key", id.as_str()),
+        ("id", &id),
         ("ce_specversion", "1.0"),
         ("ce_id", &id),
         ("ce_source", "/shop"),

@@ -239,11 +239,23 @@ pub(super) async fn adopt_after_restore(pool: &Pool, lease: &Lease) -> Result<bo
 pub(super) struct Pending {
     pub(super) messages: i64,
     pub(super) oldest_seconds: f64,
+    /// Of the oldest open transaction, as far as the role may see it.
+    pub(super) horizon_seconds: f64,
+    /// Of the table with its index.
+    pub(super) bytes: i64,
+    /// As the server's statistics say.
+    pub(super) dead_rows: i64,
 }
 
-/// Counts what waits, up to 100,000 rows.
+/// Counts what waits, up to 100,000 rows, and what becomes of the table.
 pub(super) async fn pending(pool: &Pool) -> Result<Pending, Error> {
-    const SQL: &str = "SELECT count(*), coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 FROM ( \
+    const SQL: &str = "SELECT count(*), coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8, \
+           (SELECT coalesce(extract(epoch FROM clock_timestamp() - min(since)), 0)::float8 FROM ( \
+              SELECT xact_start FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() \
+                 AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL) \
+              UNION ALL SELECT prepared FROM pg_prepared_xacts WHERE database = current_database()) AS open (since)), \
+           pg_total_relation_size('sekali.outbox'), \
+           coalesce((SELECT n_dead_tup FROM pg_stat_all_tables WHERE relid = 'sekali.outbox'::regclass), 0) FROM ( \
            SELECT created_at FROM sekali.outbox, sekali.outbox_cursor \
            WHERE NOT pg_visible_in_snapshot(xid, published) \
              AND NOT (window_end IS NOT NULL AND id <= window_position AND pg_visible_in_snapshot(xid, window_end)) \
@@ -251,5 +263,11 @@ pub(super) async fn pending(pool: &Pool) -> Result<Pending, Error> {
     let rows = connect(pool).await?.query_typed(SQL, &[]).await.map_err(|error| failed("count the outbox", &error))?;
     let row = rows.first().ok_or_else(|| Error::new(crate::ErrorKind::Postgres, "count the outbox"))?;
     // A clock that was set back must not show a negative age.
-    Ok(Pending { messages: row.get(0), oldest_seconds: row.get::<_, f64>(1).max(0.0) })
+    Ok(Pending {
+        messages: row.get(0),
+        oldest_seconds: row.get::<_, f64>(1).max(0.0),
+        horizon_seconds: row.get::<_, f64>(2).max(0.0),
+        bytes: row.get(3),
+        dead_rows: row.get(4),
+    })
 }

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
+use sekali_schemas::migrations::Part;
 use sekali_tests::harness::{TestDatabase, workspace_root};
+use serde_json::json;
 use tokio::join;
 
 use super::Operator;
@@ -17,20 +19,35 @@ async fn migrating_twice_and_at_once_is_safe() {
     let (one, two, three) =
         join!(operator.json(&["migrate"]), operator.json(&["migrate"]), operator.json(&["migrate"]));
     let applied: Vec<usize> = [&one, &two, &three].map(|it| it.1["applied"].as_array().unwrap().len()).to_vec();
-    let latest = usize::try_from(sekali_schemas::migrations::latest_version()).unwrap();
+    let versions = json!({"outbox": Part::Outbox.latest_version(), "inbox": Part::Inbox.latest_version()});
+    let latest: i64 = Part::ALL.iter().map(|it| it.latest_version()).sum();
     assert_eq!([one.0, two.0, three.0], [0; 3]);
-    assert_eq!(applied.iter().sum::<usize>(), latest, "each migration ran once: {applied:?}");
+    assert_eq!(applied.iter().sum::<usize>() as i64, latest, "each migration ran once: {applied:?}");
     let (status, again) = operator.json(&["migrate"]).await;
-    assert_eq!((status, &again["applied"], &again["version"]), (0, &serde_json::json!([]), &latest.into()));
+    assert_eq!((status, &again["applied"], &again["versions"]), (0, &json!([]), &versions));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_only_publishes_gets_the_outbox_and_a_group_the_rest_later() {
+    let database = TestDatabase::create_empty().await;
+    let operator = Operator::new(&database).await;
+    let (status, report) = operator.json(&["migrate", "--only", "outbox"]).await;
+    assert_eq!((status, &report["versions"]), (0, &json!({"outbox": Part::Outbox.latest_version()})));
+    let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'sekali' AND tablename IN ('outbox', 'inbox')";
+    assert_eq!(database.scalar::<i64>(tables).await, 1);
+    operator.run(&["doctor", "--check", "schema"]).await.expect(3, &["has no part inbox", "sekali migrate"]);
+    let (status, report) = operator.json(&["migrate"]).await;
+    assert_eq!((status, &report["applied"][0]["part"]), (0, &json!("inbox")));
+    assert_eq!(database.scalar::<i64>(tables).await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_newer_schema_is_left_alone() {
     let database = TestDatabase::create().await;
-    database.execute("INSERT INTO sekali.migration VALUES (9999, 'future', '2030-01-01T00:00:00Z', '1')").await;
+    database.execute("INSERT INTO sekali.migration_inbox VALUES (9999, 'future', '2030-01-01T00:00:00Z', '1')").await;
     let operator = Operator::new(&database).await;
     let (status, report) = operator.json(&["migrate"]).await;
-    assert_eq!((status, &report["version"]), (0, &9999.into()));
+    assert_eq!((status, &report["versions"]["inbox"]), (0, &9999.into()));
     assert_eq!(operator.run(&["doctor", "--check", "schema"]).await.status, 0);
 }
 
@@ -53,7 +70,7 @@ async fn a_role_that_may_not_create_is_told_so_and_writes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_migration_is_noticed() {
     let database = TestDatabase::create().await;
-    database.execute("UPDATE sekali.migration SET checksum = '1' WHERE version = 1").await;
+    database.execute("UPDATE sekali.migration_inbox SET checksum = '1' WHERE version = 1").await;
     let operator = Operator::new(&database).await;
     operator.run(&["migrate"]).await.expect(1, &["migration 1 was applied with another text"]);
 }

@@ -38,7 +38,7 @@ fn last_a_day(seed: u64, in_flight_max: usize, backlog_max: usize) {
             in_flight <= in_flight_max
                 && held_keys <= 64
                 && holds <= 20
-                && held <= 80
+                && held <= in_flight_max
                 && outbox <= 20
                 && backlog <= backlog_max
                 && overdue <= 5,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use sekali_schemas::migrations;
+use sekali_schemas::migrations::Part;
 use tokio::sync::OnceCell;
 use tokio_postgres::types::FromSqlOwned;
 use tokio_postgres::{Client, Config, NoTls};
@@ -88,7 +88,9 @@ impl Postgres {
     /// Name of a migrated database to copy, made by whoever asks first. The name follows from the migrations, so that
     /// a server which outlives the run never hands out an old one.
     async fn template(&self) -> Result<String, anyhow::Error> {
-        let checksums = migrations::runner().get_migrations().iter().map(|it| it.checksum()).fold(0, u64::wrapping_add);
+        let runners = Part::ALL.map(Part::runner);
+        let all = runners.iter().flat_map(|it| it.get_migrations());
+        let checksums = all.map(|it| it.checksum()).fold(0, u64::wrapping_add);
         let name = format!("sekali_template_{checksums:016x}");
         let mut admin = connect(&self.url("postgres")).await?;
         let transaction = admin.transaction().await?;
@@ -109,7 +111,9 @@ impl Postgres {
         let (mut client, connection) = tokio_postgres::connect(&self.url(&draft), NoTls).await?;
         let connection = tokio::spawn(connection);
         client.batch_execute("CREATE SCHEMA IF NOT EXISTS sekali").await?;
-        migrations::runner().run_async(&mut client).await?;
+        for part in Part::ALL {
+            part.runner().run_async(&mut client).await?;
+        }
         drop(client);
         // A database that somebody is connected to cannot be renamed or copied.
         connection.await??;

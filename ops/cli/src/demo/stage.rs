@@ -6,6 +6,7 @@ use std::time::Duration;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use sekali_consumer::{Config, SqlError, admin};
+use sekali_schemas::migrations::Part;
 use sekali_worker::stock::create_tables;
 use tokio_postgres::Client;
 
@@ -48,7 +49,7 @@ impl Stage {
             .map_err(|error| Failure::error(format!("{error:#}")))?;
         let config = Config::from_toml(&settings(&broker.bootstrap_servers(), &postgres, None))?;
         create_topics(&broker, &config)?;
-        admin::migrate(&config).await?;
+        admin::migrate(&config, &Part::ALL).await?;
         let client = config.postgres.connect("sekali-demo").await?;
         create_tables(&client).await.map_err(failed)?;
         Ok(Stage { config, client, postgres, broker })

@@ -270,7 +270,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant("effects.rs", "it.epoch == item.epoch && !it.leaving;", "it.epoch == item.epoch;"),
     mutant("effects.rs", "it.epoch == item.epoch && !it.leaving;", "!it.leaving;"),
     mutant("effects.rs", "self.stopping.is_none() && (item", "(item"),
-    mutant("effects.rs", "item.epoch != Epoch::HELD && self.goes_on(&item)", "self.goes_on(&item)"),
     mutant("effects.rs", "if !self.goes_on(&leased.item) {", "if false {"),
     mutant("effects.rs", "self.let_go(&leased.item);\n                back", "back"),
     mutant("effects.rs", "it.performing.len() < max)", "true)"),

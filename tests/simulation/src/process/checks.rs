@@ -59,7 +59,7 @@ impl Process {
     pub(super) fn check_memory(&self, world: &mut World) {
         // A fetch may overshoot the share of each partition by what one fetch holds.
         let Limits { lanes, batch_max, buffered_max, .. } = self.shape.limits;
-        let in_hand = if world.effects_max.is_some() { buffered_max } else { lanes * batch_max * 2 };
+        let in_hand = if world.effects_max.is_some() { 2 * buffered_max } else { lanes * batch_max * 2 };
         let bound = in_hand + (2 + self.fetching.len()) * (buffered_max + self.shape.fetch_max);
         if bound < self.core.in_flight() {
             world.violated(format!("{} messages in memory", self.core.in_flight()));

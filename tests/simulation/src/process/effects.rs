@@ -130,6 +130,10 @@ impl Process {
         let lost = world.tables.leases.get(&id).is_none_or(|it| it.fence != leased.fence);
         let outcome = if lost && random.one_in(2) {
             Performed::Interrupted
+        } else if world.strikes(random, Fault::Interruption, 40) {
+            // Nothing happened, and nothing runs under the lease any more.
+            self.give_back(world, &leased);
+            Performed::Interrupted
         } else {
             match world.perform(&leased) {
                 Ok(()) => Performed::Done,

@@ -265,6 +265,7 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
         faults: &[Leave, Crash],
         ..AHEAD
     },
+    SmallWorld { name: "effects leased ahead, and a hand-over", states_min: 1_000, faults: &[HandOver], ..AHEAD },
     SmallWorld {
         name: "effects leased ahead, a hand-over and a zombie",
         quick: false,
@@ -274,6 +275,7 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
     },
     SmallWorld {
         name: "effects leased ahead behind a head that fails, an interruption and a lost answer",
+        quick: false,
         states_min: 1_000,
         messages: &[(2, FAILS_ONCE), (3, FAILS_LATE), (2, GOOD), (3, GOOD)],
         faults: &[Interruption, LostAnswer],
