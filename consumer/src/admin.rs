@@ -11,6 +11,6 @@ pub mod topics;
 
 pub(crate) use kafka::Cluster;
 pub use lag::{PartitionLag, lag};
-pub use migrate::{AppliedMigration, MigrationReport, migrate, require_schema, schema_version};
+pub use migrate::{AppliedMigration, MigrationReport, migrate, require_parts, require_schema, schema_version};
 pub(crate) use postgres::connect;
 pub(crate) use retention::require_inbox_retention;

@@ -69,6 +69,8 @@ pub enum Needs {
     Kafka,
     /// Talk to PostgreSQL only.
     Postgres,
+    /// Publish the outbox: Kafka and PostgreSQL, without a group.
+    Relay,
     /// Kafka, and the group with its topics, without a database.
     Group,
     /// Nothing yet.

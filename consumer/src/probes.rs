@@ -32,6 +32,14 @@ pub(crate) struct Status {
 /// wait the hand-over in a rebalance, which counts as turning.
 const STANDSTILL_MS: u64 = 60_000;
 
+/// What the probes ask.
+pub(crate) trait Health: Send + Sync + 'static {
+    /// Why a restart is the remedy, if it is.
+    fn dead(&self) -> Option<&'static str>;
+    /// Why it does not work at the moment, if it does not.
+    fn unready(&self) -> Option<&'static str>;
+}
+
 impl Status {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Status {
         Status {
@@ -63,9 +71,11 @@ impl Status {
     pub(crate) fn interruptions(&self, count: u32) {
         self.interruptions.store(count, Ordering::Relaxed);
     }
+}
 
+impl Health for Status {
     /// Alive: both loops turn. Neither Kafka nor PostgreSQL being away makes a process dead.
-    fn standstill(&self) -> Option<&'static str> {
+    fn dead(&self) -> Option<&'static str> {
         let now = unix_ms();
         let still = |at: u64| STANDSTILL_MS < now.saturating_sub(at);
         if still(self.metrics.polled_at_ms()) {
@@ -91,10 +101,13 @@ impl Status {
 }
 
 /// The process-wide recorder with buckets for every histogram. `None` when the embedding program has one of its own.
-pub(crate) fn recorder(group: &str) -> Option<PrometheusHandle> {
+pub(crate) fn recorder(group: Option<&str>) -> Option<PrometheusHandle> {
     static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
     let install = || {
-        let mut builder = PrometheusBuilder::new().add_global_label("consumer_group", group);
+        let mut builder = PrometheusBuilder::new();
+        if let Some(group) = group {
+            builder = builder.add_global_label("consumer_group", group);
+        }
         for metric in metrics::ALL.iter().chain(sekali_producer::metrics::ALL) {
             if let Some(buckets) = metric.buckets() {
                 // Fails only for an empty list.
@@ -114,7 +127,7 @@ pub(crate) fn recorder(group: &str) -> Option<PrometheusHandle> {
 
 #[derive(Clone)]
 struct Shared {
-    status: Arc<Status>,
+    health: Arc<dyn Health>,
     recorder: Option<PrometheusHandle>,
     process: metrics_process::Collector,
 }
@@ -126,7 +139,7 @@ struct Shared {
 pub(crate) async fn serve(
     listen: SocketAddr,
     recorder: Option<PrometheusHandle>,
-    status: Arc<Status>,
+    health: Arc<dyn Health>,
     stop: CancellationToken,
 ) -> Result<impl Future<Output = ()> + Send + 'static, Error> {
     let listener = TcpListener::bind(listen).await.map_err(|error| {
@@ -139,7 +152,7 @@ pub(crate) async fn serve(
     let process = metrics_process::Collector::default();
     process.describe();
     let upkeep = recorder.clone();
-    let shared = Shared { status, recorder, process };
+    let shared = Shared { health, recorder, process };
     let router = Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -169,11 +182,11 @@ pub(crate) async fn serve(
 }
 
 async fn livez(State(shared): State<Shared>) -> impl IntoResponse {
-    verdict(shared.status.standstill())
+    verdict(shared.health.dead())
 }
 
 async fn readyz(State(shared): State<Shared>) -> impl IntoResponse {
-    verdict(shared.status.unready())
+    verdict(shared.health.unready())
 }
 
 async fn render(State(shared): State<Shared>) -> impl IntoResponse {
@@ -199,18 +212,14 @@ mod tests {
     fn a_loop_that_stands_still_is_dead_and_one_without_work_is_not() {
         let topics = sekali_schemas::topics::TopicTemplates::default().all(&["t".to_owned()], "g", &[]).unwrap();
         let status = Status::new(Arc::new(Metrics::register(&Routes::new("g", &topics, &[]), 0)));
-        assert_eq!(
-            (status.standstill(), status.unready()),
-            (None, None),
-            "without partitions and without retry topics"
-        );
+        assert_eq!((status.dead(), status.unready()), (None, None), "without partitions and without retry topics");
         let long_ago = unix_ms() - STANDSTILL_MS - 1;
         status.metrics.driven_at_ms.store(long_ago, Ordering::Relaxed);
-        assert_eq!(status.standstill(), Some("the driver stands still"));
+        assert_eq!(status.dead(), Some("the driver stands still"));
         status.metrics.driven();
-        assert_eq!(status.standstill(), None);
+        assert_eq!(status.dead(), None);
         status.database(false);
-        assert_eq!(status.standstill(), None, "a restart would not bring the database back");
+        assert_eq!(status.dead(), None, "a restart would not bring the database back");
         assert!(status.unready().is_some());
     }
 }

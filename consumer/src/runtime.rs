@@ -207,7 +207,7 @@ impl<H: Send + Sync + 'static> Consumer<H> {
 
     /// Opens the admin port, unless configured away.
     async fn start_admin(&self, side: &Side) -> Result<(Arc<Metrics>, Arc<Status>), Error> {
-        let recorder = self.config.admin.listen.map(|_| probes::recorder(&self.config.consumer.group));
+        let recorder = self.config.admin.listen.map(|_| probes::recorder(Some(&self.config.consumer.group)));
         let metrics = self.metrics();
         let status = Arc::new(Status::new(metrics.clone()));
         if let Some(listen) = self.config.admin.listen {

@@ -38,6 +38,7 @@ mod relay;
 mod trace;
 
 pub use client_context::{KafkaCauses, explain};
+pub use deadpool_postgres;
 pub use error::{Error, ErrorKind, SqlError};
 pub use event::{Event, InvalidEvent, Mode, ResourceId};
 pub use oauth::{Token, TokenProvider};
@@ -45,4 +46,4 @@ pub use outbox::InTransaction;
 pub use partition::partition_for;
 pub use producer::{Delivery, Producer};
 pub use record::{IntoRecord, OutboundRecord};
-pub use relay::Relay;
+pub use relay::{LastAnswer, Relay};

@@ -10,7 +10,7 @@
 //! **Progress.** `sekali.outbox_cursor` moves only when Kafka has acknowledged all of a page, in a statement that also
 //! proves the lease. A crash repeats at most a page.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
@@ -51,6 +51,22 @@ pub struct Relay {
     kafka: KafkaSection,
     section: RelaySection,
     wake: Arc<Notify>,
+    answered: LastAnswer,
+}
+
+/// When the database last told a relay who leads.
+#[derive(Debug, Clone, Default)]
+pub struct LastAnswer(Arc<Mutex<Option<Instant>>>);
+
+impl LastAnswer {
+    /// How long ago that was; `None` before the first time.
+    pub fn age(&self) -> Option<Duration> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).map(|it| it.elapsed())
+    }
+
+    fn note(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
 }
 
 impl Relay {
@@ -68,12 +84,18 @@ impl Relay {
             // The relay has its own patience with missing topics.
             .set("topic.metadata.propagation.max.ms", "2000");
         client.create_native_config().map_err(|error| crate::explain(&error, &crate::KafkaCauses::new()))?;
-        Ok(Relay { pool, client, kafka: kafka.clone(), section: section.clone(), wake: Arc::default() })
+        let (kafka, section) = (kafka.clone(), section.clone());
+        Ok(Relay { pool, client, kafka, section, wake: Arc::default(), answered: LastAnswer::default() })
     }
 
     /// Call `notify_one` on it after a transaction that enqueued has committed: the relay looks at once.
     pub fn wake_handle(&self) -> Arc<Notify> {
         self.wake.clone()
+    }
+
+    /// Shows for as long as it lives whether the relay reaches its database.
+    pub fn last_answer(&self) -> LastAnswer {
+        self.answered.clone()
     }
 
     /// Runs until `shutdown`. Outages of Kafka or the database are waited out; then it goes on by itself.
@@ -85,11 +107,13 @@ impl Relay {
         while !shutdown.is_cancelled() {
             let pause = match Lease::acquire(&self.pool, self.section.lease_ttl).await {
                 Ok(Some(lease)) => {
+                    self.answered.note();
                     backoff = Backoff::default();
                     Box::pin(self.lead(lease, &shutdown)).await;
                     BACKOFF.0
                 }
                 Ok(None) => {
+                    self.answered.note();
                     backoff = Backoff::default();
                     FOLLOW_INTERVAL_MAX.min(self.section.lease_ttl / 3)
                 }
@@ -111,7 +135,7 @@ impl Relay {
         let _gauges = LeaderGauges;
         let shutdown_seen = tokio::select! {
             biased;
-            () = lease.keep(&self.pool, self.section.lease_ttl) => {
+            () = lease.keep(&self.pool, self.section.lease_ttl, &self.answered) => {
                 tracing::warn!(fence = lease.fence(), "the relay lost its lease: publishing stops here");
                 false
             }

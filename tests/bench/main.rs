@@ -12,6 +12,7 @@ mod hand;
 mod load;
 mod measure;
 mod oracle;
+mod relay;
 mod report;
 mod run;
 mod servers;
@@ -26,7 +27,7 @@ use load::Load;
 use report::Report;
 use servers::Servers;
 
-const USAGE: &str = "usage: sekali-bench [--quick] [--failures] [--effects] [--soak SECONDS] [--events N] [--rounds N]";
+const USAGE: &str = "usage: sekali-bench [--quick] [--failures] [--effects] [--relay] [--relay-size] [--soak SECONDS] [--events N] [--rounds N]";
 /// Spread over this many partitions.
 const PARTITIONS: i32 = 12;
 
@@ -38,6 +39,10 @@ struct Options {
     failures: bool,
     /// Measure how many effects outside the database are performed.
     effects: bool,
+    /// Measure the relay.
+    relay: bool,
+    /// Watch the size of the outbox instead.
+    relay_size: bool,
     /// Run under a steady load for so long instead, and look at memory.
     soak: Option<std::time::Duration>,
 }
@@ -78,6 +83,12 @@ async fn bench(options: &Options) -> Result<bool, anyhow::Error> {
     if let Some(duration) = options.soak {
         return soak::soak(duration).await;
     }
+    if options.relay {
+        return relay::bench(options.events, options.rounds).await;
+    }
+    if options.relay_size {
+        return relay::bench_size(options.events).await;
+    }
     if options.effects {
         return effects::bench().await;
     }
@@ -110,7 +121,15 @@ async fn bench(options: &Options) -> Result<bool, anyhow::Error> {
 }
 
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, anyhow::Error> {
-    let mut options = Options { events: 200_000, rounds: 3, failures: false, effects: false, soak: None };
+    let mut options = Options {
+        events: 200_000,
+        rounds: 3,
+        failures: false,
+        effects: false,
+        relay: false,
+        relay_size: false,
+        soak: None,
+    };
     while let Some(argument) = arguments.next() {
         let mut number = || {
             let value = arguments.next().with_context(|| format!("{argument} needs a number"))?;
@@ -123,6 +142,8 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, anyho
         match argument.as_str() {
             "--quick" => options = Options { events: 50_000, rounds: 1, ..options },
             "--failures" => options.failures = true,
+            "--relay" => options.relay = true,
+            "--relay-size" => options.relay_size = true,
             "--effects" => options.effects = true,
             "--soak" => options.soak = Some(std::time::Duration::from_secs(number()? as u64)),
             "--events" => options.events = number()?,

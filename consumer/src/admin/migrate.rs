@@ -80,7 +80,15 @@ pub async fn schema_version(client: &Client, part: Part) -> Result<Option<i64>, 
 /// # Errors
 /// The tables are missing or older than this program.
 pub async fn require_schema(client: &Client) -> Result<(), Error> {
-    for part in Part::ALL {
+    require_parts(client, &Part::ALL).await
+}
+
+/// As [`require_schema`], for a program that needs only these parts.
+///
+/// # Errors
+/// As there.
+pub async fn require_parts(client: &Client, parts: &[Part]) -> Result<(), Error> {
+    for &part in parts {
         let (name, needed) = (part.as_str(), part.latest_version());
         let problem = match schema_version(client, part).await? {
             Some(version) if needed <= version => continue,

@@ -15,10 +15,10 @@ const LEASE_TTL_MIN: Duration = Duration::from_secs(1);
 
 pub(super) fn check(config: &Config, needs: Needs, given: &Given, problems: &mut Problems) {
     let mut checks = Checks { config, given, problems };
-    if matches!(needs, Needs::Everything | Needs::Kafka | Needs::Group) {
+    if matches!(needs, Needs::Everything | Needs::Kafka | Needs::Relay | Needs::Group) {
         checks.kafka();
     }
-    if matches!(needs, Needs::Everything | Needs::Postgres) {
+    if matches!(needs, Needs::Everything | Needs::Postgres | Needs::Relay) {
         checks.postgres();
     }
     if matches!(needs, Needs::Everything | Needs::Group) {

@@ -43,6 +43,8 @@ pub(crate) enum Command {
     /// Source, retry and dead-letter topics of the group.
     #[command(subcommand)]
     Topics(TopicsCommand),
+    /// Publish the outbox until SIGTERM. Any number of processes may: one leads, the others take over within seconds.
+    Relay,
     /// Send the lines of a file to a topic, one record a line.
     Produce(Box<ProduceArgs>),
     /// Show how far the group is behind, by partition.

@@ -4,6 +4,7 @@ mod config;
 mod doctor;
 mod lag;
 mod migrate;
+mod relay;
 mod topics;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
         Command::DemoWorker => demo::run_worker(global).await,
         Command::Migrate(args) => migrate::run(global, &args).await,
         Command::Topics(command) => topics::run(global, command).await,
+        Command::Relay => relay::run(global).await,
         Command::Produce(args) => produce::run(global, *args).await,
         Command::Lag => lag::run(global).await,
         Command::Doctor(args) => doctor::run(global, args).await,

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::LastAnswer;
 use crate::{Error, ErrorKind, SqlError};
 
 /// Takes the row when there is none or it ran out. A follower only reads: it neither locks nor burns a fence.
@@ -50,14 +51,17 @@ impl Lease {
 
     /// Renews the lease; resolves when it is lost. Counted from before the request that renewed it, so that this process
     /// always gives up before another one may begin.
-    pub(super) async fn keep(&self, pool: &Pool, ttl: Duration) {
+    pub(super) async fn keep(&self, pool: &Pool, ttl: Duration, answered: &LastAnswer) {
         let mut valid_until = self.taken_at + ttl;
         let mut next = self.taken_at + ttl / 3;
         loop {
             sleep_until(next.min(valid_until)).await;
             let asked_at = Instant::now();
             match timeout_at(valid_until, self.renew(pool, ttl)).await {
-                Ok(Ok(true)) => (valid_until, next) = (asked_at + ttl, asked_at + ttl / 3),
+                Ok(Ok(true)) => {
+                    answered.note();
+                    (valid_until, next) = (asked_at + ttl, asked_at + ttl / 3);
+                }
                 Ok(Ok(false)) | Err(_) => return,
                 Ok(Err(error)) => {
                     tracing::warn!(error = %error.chain(), "the relay cannot renew its lease");

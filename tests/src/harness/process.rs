@@ -133,6 +133,14 @@ impl Process {
         self.signal(Signal::SIGTERM);
     }
 
+    /// Interrupts it, as ctrl-c does.
+    ///
+    /// # Panics
+    /// It has ended before.
+    pub fn signal_interrupt(&self) {
+        self.signal(Signal::SIGINT);
+    }
+
     /// Freezes it.
     ///
     /// # Panics

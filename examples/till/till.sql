@@ -1,0 +1,1 @@
+CREATE TABLE shelf (sku text PRIMARY KEY, quantity bigint NOT NULL CHECK (quantity >= 0));
