@@ -8,6 +8,7 @@ mod problems;
 mod read;
 mod sections;
 
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
@@ -27,8 +28,6 @@ use read::Given;
 /// What a record grows by on its way to a retry or dead-letter topic, at most, in bytes: their limit is that of the
 /// source topic plus this. Sekali's own headers are bounded at about 6 KiB; the rest is for batch framing.
 pub const HEADER_ALLOWANCE_BYTES: u32 = 64 * 1024;
-
-const MESSAGE_MAX_BYTES: &str = "message.max.bytes";
 
 /// Everything that can be set, checked: a value that exists can be used.
 ///
@@ -141,8 +140,8 @@ impl Config {
     /// What fits into a source topic must fit into our own producers once it has grown: librdkafka's default is smaller
     /// than Kafka's.
     fn fit_message_bytes(&mut self) {
-        let bytes = self.relayed_bytes_max().to_string();
-        self.kafka.properties.entry(MESSAGE_MAX_BYTES.to_owned()).or_insert(bytes);
+        let bytes = u32::try_from(self.relayed_bytes_max()).unwrap_or(u32::MAX);
+        self.kafka.message_bytes_max = self.kafka.message_bytes_max.or(NonZeroU32::new(bytes));
     }
 
     /// Largest record that is published again: of a source topic, with headers.

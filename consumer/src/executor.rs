@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 use deadpool_postgres::{Client, ClientWrapper};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_postgres::NoTls;
 use tokio_util::task::TaskTracker;
 
 use crate::batch::{Batch, Ended, Fate, tally};
@@ -223,7 +222,7 @@ impl<H> Executor<H> {
         let ended = async {
             if failure.class() == FailureClass::Timeout {
                 // The statement that hangs is still running, and the rollback would wait behind it.
-                client.cancel_token().cancel_query(NoTls).await?;
+                self.shared.tls.cancel(&client.cancel_token()).await?;
             }
             client.batch_execute("ROLLBACK").await
         };

@@ -217,7 +217,8 @@ fn known(layer: Layer<'_>) -> Option<Failure> {
 
 /// The table of DESIGN: what an SQLSTATE says about the message.
 fn class_of(state: &SqlState) -> FailureClass {
-    const INTERRUPTED_CLASSES: [&str; 2] = ["08", "53"];
+    // 28: the login was refused, for instance because its password was changed a moment ago.
+    const INTERRUPTED_CLASSES: [&str; 3] = ["08", "28", "53"];
     let code = state.code();
     let class = &code[..2.min(code.len())];
     match code {
@@ -242,6 +243,8 @@ mod tests {
         let cases = [
             ("08006", FailureClass::Interrupted),
             ("57P01", FailureClass::Interrupted),
+            ("28P01", FailureClass::Interrupted),
+            ("28000", FailureClass::Interrupted),
             ("57P03", FailureClass::Interrupted),
             ("53300", FailureClass::Interrupted),
             ("40001", FailureClass::Interrupted),

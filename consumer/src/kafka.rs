@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use sekali_producer::config::KafkaSection;
 use sekali_producer::{Error, ErrorKind};
 use tokio::sync::mpsc as channel;
 
@@ -100,6 +101,8 @@ impl Role {
 /// What starts the clients, at first and again.
 pub(crate) struct Clients {
     pub(crate) settings: Vec<(Role, rdkafka::ClientConfig)>,
+    /// Makes contexts for the clients.
+    pub(crate) kafka: KafkaSection,
     pub(crate) reader: Arc<Reader>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) drain_timeout: Duration,
@@ -115,7 +118,8 @@ impl Clients {
         let settings = self.settings.iter().find(|it| it.0 == role);
         let (_, settings) = settings.ok_or_else(|| Error::new(ErrorKind::Kafka, "find the client's settings"))?;
         let (reader, metrics) = (self.reader.clone(), self.metrics.clone());
-        Poller::start(settings, role, reader, metrics, self.drain_timeout, self.polled.clone())
+        let causes = self.kafka.causes();
+        Poller::start(settings, role, causes, reader, metrics, self.drain_timeout, self.polled.clone())
     }
 }
 

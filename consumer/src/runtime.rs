@@ -141,8 +141,7 @@ impl<H: Send + Sync + 'static> Consumer<H> {
         own_key: fn(&H, &Record) -> Option<Result<IdempotencyKey, KeyError>>,
         start: impl FnOnce(&Arc<Shared<H>>, &Side, &mpsc::UnboundedSender<Event<Incoming>>) -> Started,
     ) -> Result<(), Error> {
-        let section = &self.config.consumer;
-        let side = Side::default();
+        let (section, side) = (&self.config.consumer, Side::default());
         let (metrics, status) = self.start_admin(&side).await?;
         let relay_wake = self.start_relay(&side)?;
         let (events, results) = mpsc::unbounded_channel();
@@ -158,6 +157,7 @@ impl<H: Send + Sync + 'static> Consumer<H> {
             locks: Locks::new(self.pool.clone()),
             lock_ttl: section.lock_ttl,
             pool: self.pool,
+            tls: self.config.postgres.tls()?,
             consumer_id: self.consumer_id,
             routes: self.routes.clone(),
             policy: policy.clone(),
@@ -173,7 +173,7 @@ impl<H: Send + Sync + 'static> Consumer<H> {
             database_timeout: DATABASE_TIMEOUT,
             relay_wake,
         };
-        let lookout = Lookout::new(&self.config.kafka.client_config()?, self.routes.clone())?;
+        let lookout = Lookout::new(&self.config.kafka, self.routes.clone())?;
         let (lanes, effects) = start(&Arc::new(shared), &side, &events);
         let driver = Driver {
             core: Core::new(policy, limits, uuid::Uuid::new_v4().as_u64_pair().0),
@@ -302,7 +302,8 @@ fn clients(
     let settings = used.map(|it| Ok((it, consumer_config(config, it)?))).collect::<Result<_, Error>>()?;
     let (reader, metrics) = (reader.clone(), metrics.clone());
     let drain_timeout = config.consumer.drain_timeout;
-    Ok((Clients { settings, reader, metrics, drain_timeout, polled: polled_in }, polled))
+    let kafka = config.kafka.clone();
+    Ok((Clients { settings, kafka, reader, metrics, drain_timeout, polled: polled_in }, polled))
 }
 
 fn rule(config: &Config) -> Rule {

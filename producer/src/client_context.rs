@@ -1,25 +1,29 @@
 //! What a Kafka client says outside its results: the true cause of a failure arrives only in its error callback.
 
 use std::error::Error as StdError;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientContext;
+use rdkafka::client::OAuthToken;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::config::is_secret_property;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Token, TokenProvider};
 
 /// Collects what one client's error callback reports, and logs it without flooding.
 ///
 /// A wrong password, for instance, reads as a broken connection in results; only the callback names it. Clones share
 /// what they collect. Use it as the context of a client, or call [`KafkaCauses::note`] from a context of your own.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct KafkaCauses {
     shared: Arc<Shared>,
+    tokens: Option<Arc<dyn TokenProvider>>,
 }
 
 #[derive(Debug, Default)]
@@ -35,6 +39,13 @@ struct Cause {
     warned_at: Instant,
 }
 
+impl Cause {
+    /// A broker that misses our certificate only says so when the client takes the connection for made.
+    fn is_about_encryption(&self) -> bool {
+        self.code == RDKafkaErrorCode::SSL || self.reason.contains("SSL routines")
+    }
+}
+
 /// The same cause is logged as a warning once in this time: a client repeats it several times a second.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -42,6 +53,20 @@ impl KafkaCauses {
     /// Nothing collected yet.
     pub fn new() -> KafkaCauses {
         KafkaCauses::default()
+    }
+
+    /// The same for a client that logs in with tokens.
+    pub(crate) fn with_tokens(provider: Arc<dyn TokenProvider>) -> KafkaCauses {
+        KafkaCauses { tokens: Some(provider), ..KafkaCauses::default() }
+    }
+
+    /// A token for the client to log in with; `None` when it logs in otherwise. For contexts of your own: call it from
+    /// `generate_oauth_token`, and set `ENABLE_REFRESH_OAUTH_TOKEN`. Blocks for as long as the provider does.
+    pub fn token(&self) -> Option<Result<OAuthToken, Box<dyn StdError + Send + Sync>>> {
+        let provider = self.tokens.as_ref()?;
+        // A panic would end the thread that polls, and then nothing is delivered any more.
+        let token = catch_unwind(AssertUnwindSafe(|| provider.token()));
+        Some(token.unwrap_or_else(|_| Err("the token provider panicked".into())).and_then(Token::into_native))
     }
 
     /// Takes in what an error callback got.
@@ -91,13 +116,28 @@ impl KafkaCauses {
     }
 }
 
+impl fmt::Debug for KafkaCauses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaCauses").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
 impl ClientContext for KafkaCauses {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         log(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
         self.note(&error, reason);
+    }
+
+    fn generate_oauth_token(&self, _config: Option<&str>) -> Result<OAuthToken, Box<dyn StdError>> {
+        match self.token() {
+            Some(token) => token.map_err(|it| it as Box<dyn StdError>),
+            None => Err("nobody provides tokens".into()),
+        }
     }
 }
 
@@ -124,7 +164,13 @@ pub fn explain(error: &KafkaError, causes: &KafkaCauses) -> Error {
             return Error::new(ErrorKind::Config, format!("set kafka property \"{key}\"")).because(why);
         }
         KafkaError::ClientCreation(description) => {
-            return Error::new(ErrorKind::Config, "create the kafka client").because(description.as_str());
+            let doing = if description.starts_with("ssl.") {
+                "create the kafka client: check kafka.ssl_ca_file, kafka.ssl_certificate_file, kafka.ssl_key_file and \
+                 kafka.ssl_key_password"
+            } else {
+                "create the kafka client"
+            };
+            return Error::new(ErrorKind::Config, doing).because(description.as_str());
         }
         _ => {}
     }
@@ -132,13 +178,19 @@ pub fn explain(error: &KafkaError, causes: &KafkaCauses) -> Error {
     let last = causes.last();
     // A result that only says "no connection" is explained by the cause behind it.
     let code = match &last {
-        Some(cause) if is_connection(code) && (is_login(cause.code) || cause.code == RDKafkaErrorCode::SSL) => {
-            cause.code
-        }
+        Some(cause) if is_connection(code) && is_login(cause.code) => cause.code,
+        Some(cause) if is_connection(code) && cause.is_about_encryption() => RDKafkaErrorCode::SSL,
         _ => code,
     };
     let said = last.map(|it| format!(" ({})", it.reason)).unwrap_or_default();
     match code {
+        code if is_login(code) && causes.tokens.is_some() => kafka(
+            "log in to kafka",
+            format!(
+                "there is no token, or the broker refused it: check kafka.oauth_token_file or the program's TokenProvider, \
+                 and kafka.security_protocol{said}"
+            ),
+        ),
         code if is_login(code) => kafka(
             "log in to kafka",
             format!(
@@ -148,7 +200,10 @@ pub fn explain(error: &KafkaError, causes: &KafkaCauses) -> Error {
         ),
         RDKafkaErrorCode::SSL => kafka(
             "encrypt the connection to kafka",
-            format!("check kafka.security_protocol and kafka.ssl_ca_file{said}"),
+            format!(
+                "check kafka.security_protocol, kafka.ssl_ca_file, the names in kafka.brokers, and kafka.ssl_certificate_file \
+                 if the broker asks for a certificate{said}"
+            ),
         ),
         code if is_connection(code) => {
             kafka("reach kafka", format!("no broker answers: check kafka.brokers and the network{said}"))
@@ -170,7 +225,7 @@ fn remedy(code: RDKafkaErrorCode) -> Option<(&'static str, &'static str)> {
         Code::MessageSizeTooLarge | Code::InvalidMessageSize => (
             "send the record",
             "it is larger than kafka takes: raise max.message.bytes of the topic and \
-             kafka.properties.\"message.max.bytes\", or send a reference to the data",
+             kafka.message_bytes_max, or send a reference to the data",
         ),
         Code::TopicAuthorizationFailed => {
             ("use the topic", "the login may not: grant it read, write and describe on the topic")

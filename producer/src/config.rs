@@ -9,8 +9,8 @@ mod relay;
 pub mod secret;
 
 pub(crate) use kafka::is_secret_property;
-pub use kafka::{KafkaSection, SecurityProtocol};
-pub use postgres::PostgresSection;
+pub use kafka::{Compression, KafkaSection, SecurityProtocol};
+pub use postgres::{PostgresSection, PostgresTls};
 pub use relay::RelaySection;
 
 #[cfg(test)]

@@ -87,6 +87,9 @@ pub struct SqlError {
     connection: bool,
 }
 
+/// How the text of an error begins when a connection could not be encrypted, for whatever reason.
+const TLS: &str = "error performing TLS handshake";
+
 impl SqlError {
     /// Keeps what is safe to log of a client error.
     pub fn of(error: &tokio_postgres::Error) -> SqlError {
@@ -98,7 +101,9 @@ impl SqlError {
                 text.push_str(&cause.to_string());
             }
             let io = error::Error::source(error).is_some_and(|it| it.is::<std::io::Error>());
-            return SqlError { text, state: None, connection: io || error.is_closed() };
+            // The client library tells its kinds of error by their texts alone.
+            let connection = io || error.is_closed() || text.contains(TLS);
+            return SqlError { text, state: None, connection };
         };
         let mut text = format!("SQLSTATE {}", db.code().code());
         for (name, value) in [("table", db.table()), ("column", db.column()), ("constraint", db.constraint())] {

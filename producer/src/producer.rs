@@ -40,9 +40,9 @@ impl Producer {
     /// # Errors
     /// No broker answers within 10 seconds, the login is refused, or a property is; the text says which.
     pub async fn connect(section: &KafkaSection) -> Result<Producer, Error> {
-        let mut config = client_config(section)?;
+        let mut config = section.producer_config()?;
         config.set("message.timeout.ms", DELIVERY_TIMEOUT.as_millis().to_string());
-        let (client, causes) = create(&config)?;
+        let (client, causes) = create(&config, section.causes())?;
         let producer = Producer { client, causes };
         let probe = producer.clone();
         tokio::task::spawn_blocking(move || probe.wait_for_broker())
@@ -100,27 +100,10 @@ impl Producer {
     }
 }
 
-/// What every producer of ours shares: the guarantee.
-pub(crate) fn client_config(section: &KafkaSection) -> Result<ClientConfig, Error> {
-    let tuned = |key: &str| section.properties.contains_key(key);
-    let mut config = section.client_config()?;
-    config
-        .set("enable.idempotence", "true")
-        .set("acks", "all")
-        .set("allow.auto.create.topics", "false")
-        .set("partitioner", "murmur2_random");
-    // The user may tune these; the defaults are ours.
-    if !tuned("linger.ms") && !tuned("queue.buffering.max.ms") {
-        config.set("linger.ms", "5");
-    }
-    if !tuned("compression.type") && !tuned("compression.codec") {
-        config.set("compression.type", "lz4");
-    }
-    Ok(config)
-}
-
-pub(crate) fn create(config: &ClientConfig) -> Result<(FutureProducer<KafkaCauses>, KafkaCauses), Error> {
-    let causes = KafkaCauses::new();
+pub(crate) fn create(
+    config: &ClientConfig,
+    causes: KafkaCauses,
+) -> Result<(FutureProducer<KafkaCauses>, KafkaCauses), Error> {
     let client = config.create_with_context(causes.clone()).map_err(|error| explain(&error, &causes))?;
     Ok((client, causes))
 }

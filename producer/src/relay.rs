@@ -23,7 +23,7 @@ use self::lease::Lease;
 use self::publisher::Publisher;
 use self::term::{Step, Term};
 use crate::config::{KafkaSection, RelaySection};
-use crate::{Error, metrics, producer};
+use crate::{Error, metrics};
 
 mod cursor;
 mod later;
@@ -41,13 +41,16 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// After a window, the pause is so many times as long as the database was busy with it: while much comes, the relay works
 /// on a part of its time, and windows grow instead of their number. Waiting for Kafka costs nobody anything.
 const REST: u32 = 6;
+/// Of the relay's producer, when the user says nothing.
+const LINGER: Duration = Duration::from_millis(1);
 /// How often the leader counts what waits.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Publishes `sekali.outbox` while it is the leader, and waits to become it while another is.
 pub struct Relay {
     pool: Pool,
-    kafka: ClientConfig,
+    client: ClientConfig,
+    kafka: KafkaSection,
     section: RelaySection,
     wake: Arc<Notify>,
     answered: LastAnswer,
@@ -74,16 +77,19 @@ impl Relay {
     /// # Errors
     /// A file of the Kafka section cannot be read, or librdkafka refuses one of its properties.
     pub fn new(pool: Pool, kafka: &KafkaSection, section: &RelaySection) -> Result<Relay, Error> {
-        let mut kafka = producer::client_config(kafka)?;
-        kafka
+        let mut client = kafka.producer_config()?;
+        client
             // What is in the outbox is tried until the broker answers; giving up on one record while the next one of its
             // key goes through would break their order. For the same reason a refused batch stops the producer.
             .set("message.timeout.ms", "0")
             .set("enable.gapless.guarantee", "true")
+            // A page is handed over at once: nothing that comes later is worth waiting for.
+            .set("linger.ms", kafka.linger.unwrap_or(LINGER).as_millis().to_string())
             // The relay has its own patience with missing topics.
             .set("topic.metadata.propagation.max.ms", "2000");
-        kafka.create_native_config().map_err(|error| crate::explain(&error, &crate::KafkaCauses::new()))?;
-        Ok(Relay { pool, kafka, section: section.clone(), wake: Arc::default(), answered: LastAnswer::default() })
+        client.create_native_config().map_err(|error| crate::explain(&error, &crate::KafkaCauses::new()))?;
+        let (kafka, section) = (kafka.clone(), section.clone());
+        Ok(Relay { pool, client, kafka, section, wake: Arc::default(), answered: LastAnswer::default() })
     }
 
     /// Call `notify_one` on it after a transaction that enqueued has committed: the relay looks at once.
@@ -148,7 +154,7 @@ impl Relay {
 
     /// Publishes until shutdown, or until the database says that another leads.
     async fn publish(&self, lease: &Lease, shutdown: &CancellationToken) {
-        let publisher = Publisher::new(self.kafka.clone());
+        let publisher = Publisher::new(self.client.clone(), self.kafka.clone());
         let mut term = Term::new(&self.pool, lease, publisher, self.section.page_messages_max);
         let mut pause = self.section.poll_busy;
         let mut backoff = Backoff::default();

@@ -215,7 +215,7 @@ async fn a_broker_survives_its_kill_with_its_data() {
         Err(reason) => skip!("{reason:#}"),
     };
     let topic = broker.kafka().topic("kept", 1).await;
-    let behind = Kafka::at(broker.proxied_bootstrap()).unwrap();
+    let behind = Kafka::at(&broker.proxied_bootstrap()).unwrap();
     behind.produce(&topic, [Outgoing::new("k", "v")]).await;
     assert!(proxy.counts().bytes_to_server > 0, "the second address leads through the proxy");
 

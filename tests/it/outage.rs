@@ -173,7 +173,7 @@ async fn a_broker_that_dies_and_a_network_that_breaks_cost_nothing_but_time() {
         Err(reason) => sekali_tests::skip!("{reason:#}"),
     };
     let kafka: &'static Kafka = Box::leak(Box::new(broker.kafka().clone()));
-    let group = Group::on(kafka, broker.proxied_bootstrap(), "broker", 4, |_| {}).await;
+    let group = Group::on(kafka, &broker.proxied_bootstrap(), "broker", 4, |_| {}).await;
     let member = group.start(Scripted::default()).await;
     let load = Load::on(kafka, &group.topic);
     work_goes_on(&group).await;

@@ -57,8 +57,19 @@ impl Group {
         partitions: i32,
         change: impl FnOnce(&mut Config),
     ) -> Group {
+        Group::with_database(kafka, brokers, TestDatabase::create().await, label, partitions, change).await
+    }
+
+    /// The same with a database that is there already.
+    pub async fn with_database(
+        kafka: &'static Kafka,
+        brokers: &str,
+        database: TestDatabase,
+        label: &str,
+        partitions: i32,
+        change: impl FnOnce(&mut Config),
+    ) -> Group {
         log_lines();
-        let database = TestDatabase::create().await;
         database.execute(LEDGER).await;
         let topic = unique(label);
         let config = Group::configure(brokers, &database.url(), &topic, change);

@@ -4,15 +4,17 @@
 //!   ([`Kafka::create_topics`]) and a database ([`TestDatabase`]) of its own there.
 //! * [`OwnBroker`] and [`PrivatePostgres`] are for tests that must kill theirs.
 //! * [`pooler::Pooler`] is a PgBouncer in front of a database.
+//! * [`authority::Authority`] issues certificates, for servers that demand them.
 //! * [`smtp::MailServer`] and [`http_provider::HttpProvider`] are the outside world of effects.
 //! * [`Proxy`] stands in the way of a TCP connection, [`Process`] is a program of the workspace that can be killed.
 //! * [`eventually`] waits for a condition; nothing else in the suite sleeps.
 //! * [`skip!`](crate::skip) ends a test that cannot run here, aloud.
 
+pub mod authority;
 mod eventually;
 pub mod http_provider;
 mod kafka;
-mod own_broker;
+pub mod own_broker;
 mod paths;
 pub mod pooler;
 mod postgres;

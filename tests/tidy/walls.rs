@@ -26,6 +26,20 @@ fn parts_do_not_know_each_other() {
     report(found, "pass data through the runtime instead");
 }
 
+/// The only place that calls the client library past its wrapper, once.
+const UNSAFE: &str = "producer/src/oauth/admin.rs";
+
+#[test]
+fn one_call_is_unsafe_and_no_other() {
+    let mut found = Vec::new();
+    for (file, rust) in rust_files() {
+        let uses = rust.words().filter(|(_, word)| *word == "unsafe");
+        let allowed = usize::from(file.path == UNSAFE);
+        found.extend(uses.skip(allowed).map(|(it, _)| format!("{}:{}: unsafe", file.path, rust.line(it))));
+    }
+    report(found, "do it without, or argue for it in ARCHITECTURE.md");
+}
+
 #[test]
 fn the_core_is_pure() {
     let mut found = Vec::new();

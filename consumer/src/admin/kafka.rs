@@ -26,7 +26,7 @@ const TOPIC_POLL: Duration = Duration::from_millis(100);
 
 /// A connection for administration.
 pub(crate) struct Cluster {
-    admin: AdminClient<KafkaCauses>,
+    admin: Arc<AdminClient<KafkaCauses>>,
     /// Asked for metadata: its client serves the error callback, which the admin client's does not.
     probe: Arc<FutureProducer<KafkaCauses>>,
     causes: KafkaCauses,
@@ -36,11 +36,11 @@ impl Cluster {
     /// Connects, and waits until a broker answers.
     pub(crate) async fn connect(section: &KafkaSection) -> Result<Cluster, Error> {
         let config = section.client_config()?;
-        let causes = KafkaCauses::new();
+        let causes = section.causes();
         let probe: FutureProducer<KafkaCauses> =
             config.create_with_context(causes.clone()).map_err(|error| explain(&error, &causes))?;
         let admin = config.create_with_context(causes.clone()).map_err(|error| explain(&error, &causes))?;
-        let cluster = Cluster { admin, probe: Arc::new(probe), causes };
+        let cluster = Cluster { admin: Arc::new(admin), probe: Arc::new(probe), causes };
         cluster.metadata().await?;
         Ok(cluster)
     }
@@ -73,7 +73,7 @@ impl Cluster {
         if existing.is_empty() {
             return Ok(Ok(BTreeMap::new()));
         }
-        let described = match self.admin.describe_configs(&existing, &options()).await {
+        let described = match self.admin().await?.describe_configs(&existing, &options()).await {
             Ok(described) => described,
             Err(error) => return Ok(Err(error)),
         };
@@ -102,7 +102,7 @@ impl Cluster {
 
     /// Creates topics. One that somebody else created meanwhile is fine.
     pub(super) async fn create(&self, topics: &[NewTopic<'_>]) -> Result<(), Error> {
-        let results = self.admin.create_topics(topics, &options()).await.map_err(|it| self.explain(&it))?;
+        let results = self.admin().await?.create_topics(topics, &options()).await.map_err(|it| self.explain(&it))?;
         let refused = |(name, code): (String, RDKafkaErrorCode)| match code {
             RDKafkaErrorCode::TopicAlreadyExists => None,
             RDKafkaErrorCode::InvalidReplicationFactor => Some(failed(
@@ -125,7 +125,7 @@ impl Cluster {
 
     /// Replaces the settings of topics.
     pub(super) async fn alter(&self, changes: &[AlterConfig<'_>]) -> Result<(), Error> {
-        let results = self.admin.alter_configs(changes, &options()).await.map_err(|it| self.explain(&it))?;
+        let results = self.admin().await?.alter_configs(changes, &options()).await.map_err(|it| self.explain(&it))?;
         match results.into_iter().find_map(Result::err) {
             Some((OwnedResourceSpecifier::Topic(name), code)) => {
                 Err(failed(format!("change the settings of topic {name}"), code))
@@ -153,6 +153,13 @@ impl Cluster {
                 Some(_) => tokio::time::sleep(TOPIC_POLL).await,
             }
         }
+    }
+
+    /// The client for a request, logged in.
+    async fn admin(&self) -> Result<&AdminClient<KafkaCauses>, Error> {
+        let (admin, causes) = (self.admin.clone(), self.causes.clone());
+        blocking(move || causes.admin_login(&admin)).await?;
+        Ok(&self.admin)
     }
 
     pub(super) fn explain(&self, error: &KafkaError) -> Error {

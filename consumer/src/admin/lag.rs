@@ -1,6 +1,7 @@
 //! How far the group is behind.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
@@ -13,6 +14,7 @@ use super::kafka::{Cluster, blocking};
 use crate::config::Config;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(50);
 const COORDINATOR_POLL: Duration = Duration::from_millis(200);
 
 /// One partition of a source or retry topic.
@@ -60,10 +62,34 @@ pub async fn lag(config: &Config) -> Result<Vec<PartitionLag>, Error> {
     }
     let mut client = config.kafka.client_config()?;
     client.set("group.id", &config.consumer.group);
-    let causes = KafkaCauses::new();
+    let causes = config.kafka.causes();
     let consumer: BaseConsumer<KafkaCauses> =
         client.create_with_context(causes.clone()).map_err(|error| explain(&error, &causes))?;
-    blocking(move || measure(&consumer, &wanted).map_err(|error| explain(&error, &causes))).await
+    blocking(move || polled(&consumer, || measure(&consumer, &wanted)).map_err(|error| explain(&error, &causes))).await
+}
+
+/// Asks while somebody polls the consumer: only then it gets the token that it may need for its login.
+fn polled<T>(consumer: &BaseConsumer<KafkaCauses>, ask: impl FnOnce() -> T) -> T {
+    let answered = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !answered.load(Ordering::Relaxed) {
+                // It reads nothing: there is no assignment.
+                let _nothing = consumer.poll(POLL);
+            }
+        });
+        let _ended = Ended(&answered);
+        ask()
+    })
+}
+
+/// Ends the polling, also when the question panics.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn measure(

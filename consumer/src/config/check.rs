@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::problems::Problems;
 use super::read::Given;
-use super::{AfterDeadLetter, Config, GroupProtocol, HEADER_ALLOWANCE_BYTES, MESSAGE_MAX_BYTES, Needs, Order};
+use super::{AfterDeadLetter, Config, GroupProtocol, HEADER_ALLOWANCE_BYTES, Needs, Order};
 
 const JITTER_MAX: f64 = 0.5;
 /// Attempts are stored as a signed 16-bit number.
@@ -52,13 +52,12 @@ impl Checks<'_> {
         self.config.kafka.validate(&mut texts);
         self.own("kafka", texts);
         let needed = self.config.relayed_bytes_max();
-        let given = self.config.kafka.properties.get(MESSAGE_MAX_BYTES);
-        if given.is_some_and(|it| it.parse::<u64>().map_or(true, |it| it < needed)) {
+        if self.config.kafka.message_bytes_max.is_some_and(|it| u64::from(it.get()) < needed) {
             let what = format!(
-                "\"{MESSAGE_MAX_BYTES}\" must be a number of at least topics.message_bytes_max + \
-                 {HEADER_ALLOWANCE_BYTES} = {needed}, or large messages cannot be retried: raise it, or remove it"
+                "must be at least topics.message_bytes_max + {HEADER_ALLOWANCE_BYTES} = {needed}, or large messages cannot \
+                 be retried: raise it, or remove it"
             );
-            self.problem("kafka", "properties", what);
+            self.problem("kafka", "message_bytes_max", what);
         }
     }
 

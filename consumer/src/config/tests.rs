@@ -56,7 +56,7 @@ fn the_minimal_file_has_the_documented_defaults() {
     let defaults = ConsumerSection { group, topics, ..ConsumerSection::default() };
     assert_eq!(config.consumer, defaults);
     assert_eq!(config.retry, RetrySection::default());
-    assert_eq!(config.kafka.properties["message.max.bytes"], (1_048_576 + 65_536).to_string());
+    assert_eq!(config.kafka.message_bytes_max.unwrap().get(), 1_048_576 + 65_536);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn values_that_do_not_fit_together_are_refused() {
         ("topics", "dlq_template = \"dlq\"", "topics.dlq_template (text): template"),
         ("relay", "lease_ttl = \"10ms\"", "relay.lease_ttl (text): must be at least 1s"),
         ("kafka", "properties = { \"group.id\" = \"x\" }", "kafka.properties"),
-        ("kafka", "properties = { \"message.max.bytes\" = \"1000\" }", "kafka.properties"),
+        ("kafka", "message_bytes_max = 1000", "kafka.message_bytes_max"),
         ("kafka", "security_protocol = \"sasl_ssl\"", "kafka.sasl_mechanism: is not set"),
     ] {
         let found = with(&[(section, lines)]).unwrap_err();
@@ -229,7 +229,7 @@ fn neither_problems_nor_the_printed_form_show_secrets() {
     let secrets = format!(
         "[kafka]\nbrokers = \"b:1\"\nsecurity_protocol = \"sasl_ssl\"\nsasl_mechanism = \"PLAIN\"\n\
          sasl_username = \"u\"\nsasl_password = \"{SECRET}\"\n\
-         properties = {{ \"ssl.key.password\" = \"{SECRET}\" }}\n\
+         properties = {{ \"ssl.keystore.password\" = \"{SECRET}\" }}\n\
          [postgres]\nurl = \"postgres://u:{SECRET}@h/d\"\n[consumer]\ngroup = \"g\"\ntopics = [\"t\"]"
     );
     let config = Config::from_toml(&secrets).unwrap();

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use deadpool_postgres::{ClientWrapper, Pool};
+use sekali_producer::config::PostgresTls;
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
@@ -24,6 +25,8 @@ use crate::routes::Routes;
 pub(crate) struct Shared<H> {
     pub(crate) handler: Arc<H>,
     pub(crate) pool: Pool,
+    /// For cancelling statements, which takes connections beside the pool.
+    pub(crate) tls: PostgresTls,
     pub(crate) consumer_id: i16,
     pub(crate) routes: Arc<Routes>,
     pub(crate) policy: RetryPolicy,

@@ -4,31 +4,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdkafka::ClientConfig;
-use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::producer::{FutureProducer, Producer as _};
+use sekali_producer::config::KafkaSection;
+use sekali_producer::{KafkaCauses, explain};
 
+use crate::Error;
 use crate::core::{Offset, Partition};
 use crate::routes::Routes;
-use crate::{Error, ErrorKind};
 
 /// Longest wait for the end of one partition.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A client of its own, outside the group.
+/// A client of its own, outside the group. It is a producer that sends nothing: nobody polls this client, and one of that
+/// kind has a thread that does, so that its login is renewed. It sees what is committed only, as every client by default.
 #[derive(Clone)]
 pub(crate) struct Lookout {
-    client: Arc<BaseConsumer>,
+    client: FutureProducer<KafkaCauses>,
     routes: Arc<Routes>,
 }
 
 impl Lookout {
     /// # Errors
     /// A setting that the client refuses.
-    pub(crate) fn new(settings: &ClientConfig, routes: Arc<Routes>) -> Result<Lookout, Error> {
-        let client = settings.create().map_err(|error| {
-            Error::new(ErrorKind::Kafka, "create the client that looks at the ends of partitions").because(error)
-        })?;
-        Ok(Lookout { client: Arc::new(client), routes })
+    pub(crate) fn new(section: &KafkaSection, routes: Arc<Routes>) -> Result<Lookout, Error> {
+        let causes = section.causes();
+        let client = section.client_config()?.create_with_context(causes.clone());
+        Ok(Lookout { client: client.map_err(|error| explain(&error, &causes))?, routes })
     }
 
     /// Those of the partitions that end behind what the group's client fetches next. Waits for the broker; what it does
@@ -36,7 +37,7 @@ impl Lookout {
     pub(crate) fn behind(&self, fetched: &[(Partition, Offset)]) -> Vec<Partition> {
         let behind = |&(partition, next): &(Partition, Offset)| {
             let name = self.routes.name(partition.topic);
-            let (start, end) = self.client.fetch_watermarks(name, partition.number, ANSWER_TIMEOUT).ok()?;
+            let (start, end) = self.client.client().fetch_watermarks(name, partition.number, ANSWER_TIMEOUT).ok()?;
             // A negative offset: the client has not begun.
             let next = if next < 0 { start } else { next };
             (next < end).then_some(partition)

@@ -71,13 +71,13 @@ impl Poller {
     pub(crate) fn start(
         client: &ClientConfig,
         role: Role,
+        causes: KafkaCauses,
         reader: SharedReader,
         metrics: Arc<Metrics>,
         drain_timeout: Duration,
         polled: channel::Sender<Polled>,
     ) -> Result<Link, Error> {
         let (commands, commands_out) = mpsc::channel();
-        let causes = KafkaCauses::new();
         let context = Context {
             role,
             causes: causes.clone(),

@@ -1,13 +1,12 @@
-use deadpool_postgres::{Manager, ManagerConfig};
-use tokio_postgres::NoTls;
+use sekali_producer::config::PostgresSection;
 
 use super::*;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
 fn purge(partitions: &[(&str, usize)]) -> Purge {
-    let manager = Manager::from_config("host=nowhere".parse().unwrap(), NoTls, ManagerConfig::default());
-    let pool = Pool::builder(manager).build().unwrap();
+    let nowhere = PostgresSection { url: Some("postgres://nowhere/d".into()), ..PostgresSection::default() };
+    let pool = nowhere.pool("test").unwrap();
     let partitions = partitions.iter().map(|(topic, count)| ((*topic).into(), *count)).collect();
     Purge::new(pool, 1, Duration::from_secs(9 * 24 * 3600), partitions, 100 * DAY_MS)
 }

@@ -11,7 +11,6 @@ use sekali_worker::email::EmailArgs;
 use sekali_worker::invoice::InvoiceArgs;
 use sekali_worker::stock::{Stock, StockMode, create_tables};
 use sekali_worker::{email, invoice, log};
-use tokio_postgres::NoTls;
 
 /// Runs a consumer group until SIGTERM or SIGINT, then finishes what is in hand and leaves the group.
 ///
@@ -85,9 +84,7 @@ async fn create(postgres: &PostgresSection) -> Result<(), Error> {
     let failed = |error: tokio_postgres::Error| {
         Error::new(ErrorKind::Postgres, "create the tables stock and stock_movement").because(SqlError::of(&error))
     };
-    let (client, connection) = postgres.connection_config("sekali-worker")?.connect(NoTls).await.map_err(failed)?;
-    // Its errors reach the client as a closed connection.
-    tokio::spawn(connection);
+    let client = postgres.connect("sekali-worker").await?;
     create_tables(&client).await.map_err(failed)
 }
 

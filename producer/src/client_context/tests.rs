@@ -19,6 +19,10 @@ fn a_refused_login_is_told_from_a_broken_network() {
     }
     let too_large = said(RDKafkaErrorCode::MessageSizeTooLarge, &causes);
     assert!(too_large.contains("max.message.bytes"), "an answer of the broker explains itself: {too_large}");
+    let alert = "b1: Receive failed: error:0A00045C:SSL routines::tlsv13 alert certificate required";
+    causes.note(&KafkaError::Global(RDKafkaErrorCode::BrokerTransportFailure), alert);
+    let refused = said(RDKafkaErrorCode::BrokerTransportFailure, &causes);
+    assert!(refused.contains("kafka.ssl_certificate_file"), "{refused}");
     causes.clear();
     assert_eq!(causes.last_cause(), None);
 }

@@ -36,6 +36,30 @@ impl<'de> Deserialize<'de> for DurationText {
     }
 }
 
+/// A duration that may be left out, for `#[serde(with = "duration::option")]`.
+pub mod option {
+    use super::{Deserialize, Deserializer, Duration, DurationText, Serializer};
+
+    /// Writes it as text, if there is one.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        match duration {
+            Some(duration) => serializer.serialize_some(&DurationText(*duration)),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// Reads it from text.
+    ///
+    /// # Errors
+    /// It is no duration; the error shows the form.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<DurationText>::deserialize(deserializer)?.map(|it| it.0))
+    }
+}
+
 /// A list of durations, for `#[serde(with = "duration::list")]`: `["2s", "8s"]`.
 pub mod list {
     use super::{Deserialize, Deserializer, Duration, DurationText, Serializer};

@@ -1,16 +1,19 @@
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
-use rdkafka::ClientConfig;
-use rdkafka::config::RDKafkaLogLevel;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::secret;
-use crate::Error;
+use super::{duration, secret};
+use crate::{KafkaCauses, TokenProvider};
 
+mod client;
 mod properties;
+mod validate;
 
 pub(crate) use properties::is_secret as is_secret_property;
 
@@ -27,7 +30,7 @@ pub struct KafkaSection {
     /// Encryption and login. Without either, anyone on the network reads along. Default `"plaintext"`.
     #[serde(default)]
     pub security_protocol: SecurityProtocol,
-    /// `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`; needed with a `sasl_*` protocol. No default.
+    /// `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`; needed with a `sasl_*` protocol. No default.
     #[serde(default)]
     pub sasl_mechanism: Option<String>,
     /// User name of the login. No default.
@@ -39,13 +42,70 @@ pub struct KafkaSection {
     /// File that holds the password, instead of `sasl_password`.
     #[serde(default)]
     pub sasl_password_file: Option<PathBuf>,
+    /// File with a JWT for `OAUTHBEARER`, which somebody renews before it runs out, such as Kubernetes. Read again after
+    /// four fifths of each token's life. Not needed with a [`TokenProvider`]. No default.
+    #[serde(default)]
+    pub oauth_token_file: Option<PathBuf>,
     /// PEM file of the authority that signed the brokers' certificates. Default: those the system trusts.
     #[serde(default)]
     pub ssl_ca_file: Option<PathBuf>,
+    /// PEM file of the certificate to show the brokers, with those between it and the authority. No default.
+    #[serde(default)]
+    pub ssl_certificate_file: Option<PathBuf>,
+    /// PEM file of that certificate's private key. No default.
+    #[serde(default)]
+    pub ssl_key_file: Option<PathBuf>,
+    /// Password of the private key, if it has one. No default.
+    #[serde(default, serialize_with = "secret::hidden")]
+    pub ssl_key_password: Option<SecretString>,
+    /// File that holds that password, instead of `ssl_key_password`.
+    #[serde(default)]
+    pub ssl_key_password_file: Option<PathBuf>,
+    /// How records are compressed on their way to the broker, and there. Default `"lz4"`.
+    #[serde(default)]
+    pub compression: Compression,
+    /// How long a record waits for others to share a request with. Shorter costs requests, longer delays records. Default
+    /// `"5ms"`, and `"20ms"` for `sekali produce`.
+    #[serde(default, with = "duration::option")]
+    pub linger: Option<Duration>,
+    /// Largest record that is sent, in bytes, with headers. Default 1000000, and in a consumer as much as its topics take.
+    #[serde(default)]
+    pub message_bytes_max: Option<NonZeroU32>,
+    /// Most bytes that share a batch. A topic's `max.message.bytes` is about batches, too. Default 1000000.
+    #[serde(default)]
+    pub batch_bytes_max: Option<NonZeroU32>,
     /// Anything else for librdkafka, by its own names, except what carries the guarantee. They go to producers and
     /// consumers alike. Default: none.
     #[serde(default, serialize_with = "without_secrets")]
     pub properties: BTreeMap<String, String>,
+    #[serde(skip)]
+    tokens: Option<Arc<dyn TokenProvider>>,
+}
+
+/// How records are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Compression {
+    None,
+    Gzip,
+    Snappy,
+    #[default]
+    Lz4,
+    Zstd,
+}
+
+impl Compression {
+    /// Name in configuration files and in librdkafka.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Compression::None => "none",
+            Compression::Gzip => "gzip",
+            Compression::Snappy => "snappy",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        }
+    }
 }
 
 /// How connections to the brokers are protected.
@@ -78,6 +138,11 @@ impl SecurityProtocol {
     pub fn is_sasl(self) -> bool {
         matches!(self, SecurityProtocol::SaslPlaintext | SecurityProtocol::SaslSsl)
     }
+
+    /// Whether it encrypts.
+    pub fn is_ssl(self) -> bool {
+        matches!(self, SecurityProtocol::Ssl | SecurityProtocol::SaslSsl)
+    }
 }
 
 impl KafkaSection {
@@ -91,83 +156,30 @@ impl KafkaSection {
             sasl_username: None,
             sasl_password: None,
             sasl_password_file: None,
+            oauth_token_file: None,
             ssl_ca_file: None,
+            ssl_certificate_file: None,
+            ssl_key_file: None,
+            ssl_key_password: None,
+            ssl_key_password_file: None,
+            compression: Compression::default(),
+            linger: None,
+            message_bytes_max: None,
+            batch_bytes_max: None,
             properties: BTreeMap::new(),
+            tokens: None,
         }
     }
 
-    /// Appends what cannot work, each with its key and the remedy.
-    pub fn validate(&self, problems: &mut Vec<String>) {
-        if self.brokers.trim().is_empty() {
-            problems.push("kafka.brokers is empty: give host:port, several separated by commas".to_owned());
-        }
-        let (value, file) = (self.sasl_password.as_ref(), self.sasl_password_file.as_deref());
-        secret::validate_one_of("kafka.sasl_password", value, file, problems);
-        if self.security_protocol.is_sasl() {
-            self.validate_login(problems);
-        } else if self.sasl_username.is_some() || value.is_some() || file.is_some() || self.sasl_mechanism.is_some() {
-            problems.push(
-                "kafka.sasl_* is set but kafka.security_protocol is not sasl_plaintext or sasl_ssl: there would be no login"
-                    .to_owned(),
-            );
-        }
-        for (key, value) in &self.properties {
-            if let Some(reason) = properties::refusal(key, value) {
-                problems.push(format!("kafka.properties.\"{key}\" {reason}"));
-            }
-        }
+    /// Gives every client that is made from this section the tokens with which it logs in, for `OAUTHBEARER`. They go
+    /// before `oauth_token_file`.
+    pub fn set_tokens(&mut self, provider: impl TokenProvider) {
+        self.tokens = Some(Arc::new(provider));
     }
 
-    fn validate_login(&self, problems: &mut Vec<String>) {
-        let Some(mechanism) = self.sasl_mechanism.as_deref() else {
-            problems.push("kafka.sasl_mechanism is not set: give PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512".to_owned());
-            return;
-        };
-        if mechanism.starts_with("OAUTHBEARER") {
-            return;
-        }
-        if !matches!(mechanism, "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512") {
-            problems.push(format!(
-                "kafka.sasl_mechanism \"{mechanism}\" is not supported: give PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
-            ));
-        }
-        if self.sasl_username.is_none() {
-            problems.push("kafka.sasl_username is not set".to_owned());
-        }
-        if self.sasl_password.is_none() && self.sasl_password_file.is_none() {
-            problems.push("kafka.sasl_password is not set: give it or kafka.sasl_password_file".to_owned());
-        }
-    }
-
-    /// What every client shares: the user's properties, then ours. Reads the password file.
-    ///
-    /// # Errors
-    /// The password file cannot be read.
-    pub fn client_config(&self) -> Result<ClientConfig, Error> {
-        let mut config = ClientConfig::new();
-        // The client's log level would follow the `log` crate, which nobody sets up here.
-        config.set_log_level(RDKafkaLogLevel::Notice);
-        for (key, value) in &self.properties {
-            config.set(properties::canonical(key), value);
-        }
-        config
-            .set("bootstrap.servers", &self.brokers)
-            .set("client.id", &self.client_id)
-            .set("security.protocol", self.security_protocol.as_str());
-        if let Some(mechanism) = &self.sasl_mechanism {
-            config.set("sasl.mechanism", mechanism);
-        }
-        if let Some(username) = &self.sasl_username {
-            config.set("sasl.username", username);
-        }
-        let (value, file) = (self.sasl_password.as_ref(), self.sasl_password_file.as_deref());
-        if let Some(password) = secret::resolve("kafka.sasl_password", value, file)? {
-            config.set("sasl.password", password.expose_secret());
-        }
-        if let Some(path) = &self.ssl_ca_file {
-            config.set("ssl.ca.location", path.to_string_lossy());
-        }
-        Ok(config)
+    /// A context for a client that is made from this section.
+    pub fn causes(&self) -> KafkaCauses {
+        self.token_provider().map_or_else(KafkaCauses::new, KafkaCauses::with_tokens)
     }
 }
 
@@ -181,7 +193,14 @@ impl fmt::Debug for KafkaSection {
             .field("sasl_mechanism", &self.sasl_mechanism)
             .field("sasl_username", &self.sasl_username)
             .field("sasl_password_file", &self.sasl_password_file)
+            .field("oauth_token_file", &self.oauth_token_file)
             .field("ssl_ca_file", &self.ssl_ca_file)
+            .field("ssl_certificate_file", &self.ssl_certificate_file)
+            .field("ssl_key_file", &self.ssl_key_file)
+            .field("compression", &self.compression)
+            .field("linger", &self.linger)
+            .field("message_bytes_max", &self.message_bytes_max)
+            .field("batch_bytes_max", &self.batch_bytes_max)
             .field("properties", &self.properties.iter().map(shown).collect::<BTreeMap<_, _>>())
             .finish_non_exhaustive()
     }

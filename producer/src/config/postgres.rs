@@ -5,17 +5,25 @@ use std::time::Duration;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
-use tokio_postgres::NoTls;
+use tokio_postgres::Client;
 
 use super::{duration, secret};
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, SqlError};
+
+mod tls;
+mod url;
+
+pub use tls::PostgresTls;
+use url::SslMode;
 
 /// Section `postgres`: the database that holds your tables and schema `sekali`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PostgresSection {
     /// Connection URL, `postgres://user@host:5432/database`. Several hosts separated by commas are tried in turn; add
-    /// `target_session_attrs=read-write` to find the primary. No default.
+    /// `target_session_attrs=read-write` to find the primary. `sslmode` says how connections are protected, as for libpq:
+    /// `disable`, `prefer` (the default), `require`, `verify-ca`, `verify-full`. Only the last one keeps out somebody in
+    /// the middle. No default.
     #[serde(serialize_with = "secret::hidden")]
     pub url: Option<SecretString>,
     /// File that holds the URL, instead of `url`.
@@ -25,6 +33,13 @@ pub struct PostgresSection {
     pub password: Option<SecretString>,
     /// File that holds the password, instead of `password`.
     pub password_file: Option<PathBuf>,
+    /// PEM file of the authorities that may have signed the server's certificate. With it, `sslmode=require` checks the
+    /// certificate like `verify-ca`, as libpq does. Default: those the system trusts.
+    pub ssl_root_cert_file: Option<PathBuf>,
+    /// PEM file of the certificate to show the server, with those between it and the authority. Read at start. No default.
+    pub ssl_cert_file: Option<PathBuf>,
+    /// PEM file of that certificate's private key, without a password. No default.
+    pub ssl_key_file: Option<PathBuf>,
     /// Connections that this process opens at most. Too few: executors and relay wait for each other; too many: the
     /// server's `max_connections` over all replicas. Default 8.
     pub pool_max_connections: NonZeroUsize,
@@ -47,6 +62,9 @@ impl Default for PostgresSection {
             url_file: None,
             password: None,
             password_file: None,
+            ssl_root_cert_file: None,
+            ssl_cert_file: None,
+            ssl_key_file: None,
             pool_max_connections: POOL_MAX_CONNECTIONS,
             connect_timeout: Duration::from_secs(5),
             acquire_timeout: Duration::from_secs(5),
@@ -82,21 +100,64 @@ impl PostgresSection {
                 ));
             }
         }
+        if self.ssl_cert_file.is_some() != self.ssl_key_file.is_some() {
+            problems
+                .push("postgres.ssl_cert_file and postgres.ssl_key_file belong together: set both or none".to_owned());
+        }
         if let Some(url) = &self.url
-            && let Err(error) = parse(url)
+            && let Err(error) = self.parse(url)
         {
             problems.push(error.chain());
         }
     }
 
+    /// Reads a URL, and sees whether the other keys go with it.
+    fn parse(&self, url: &SecretString) -> Result<(tokio_postgres::Config, SslMode), Error> {
+        let (config, mode) = url::parse(url)?;
+        let given = [&self.ssl_root_cert_file, &self.ssl_cert_file].into_iter().any(Option::is_some);
+        if given && mode < SslMode::Require {
+            let doing = "use postgres.ssl_root_cert_file or postgres.ssl_cert_file: with the sslmode of postgres.url the \
+                         connection may stay unencrypted; add sslmode=verify-full to it";
+            return Err(Error::new(ErrorKind::Config, doing));
+        }
+        Ok((config, mode))
+    }
+
     /// How each connection is made: address, password, keep-alives and server-side timeouts.
     ///
     /// # Errors
-    /// No URL, one that cannot be read or asks for TLS, or an unreadable file. The text never shows the URL.
+    /// No URL, one that cannot be read, or an unreadable file. The text never shows the URL.
     pub fn connection_config(&self, application_name: &str) -> Result<tokio_postgres::Config, Error> {
+        Ok(self.read(application_name)?.0)
+    }
+
+    /// How connections are encrypted. For what is done beside a pool, such as cancelling a statement.
+    ///
+    /// # Errors
+    /// As [`PostgresSection::connection_config`], or a file with certificates cannot be used.
+    pub fn tls(&self) -> Result<PostgresTls, Error> {
+        let (config, mode) = self.read("")?;
+        PostgresTls::new(self, mode, config.get_ssl_negotiation())
+    }
+
+    /// A connection beside any pool, driven on the present runtime.
+    ///
+    /// # Errors
+    /// As [`PostgresSection::tls`], or the server does not take it.
+    pub async fn connect(&self, application_name: &str) -> Result<Client, Error> {
+        let config = self.connection_config(application_name)?;
+        let connected = config.connect(self.tls()?.0).await;
+        let (client, connection) = connected
+            .map_err(|error| Error::new(ErrorKind::Postgres, "connect to postgresql").because(SqlError::of(&error)))?;
+        // Its errors reach the client as a closed connection.
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    fn read(&self, application_name: &str) -> Result<(tokio_postgres::Config, SslMode), Error> {
         let url = secret::resolve("postgres.url", self.url.as_ref(), self.url_file.as_deref())?
             .ok_or_else(|| Error::new(ErrorKind::Config, "find postgres.url: it is not set"))?;
-        let mut config = parse(&url)?;
+        let (mut config, mode) = self.parse(&url)?;
         if let Some(password) =
             secret::resolve("postgres.password", self.password.as_ref(), self.password_file.as_deref())?
         {
@@ -114,19 +175,18 @@ impl PostgresSection {
             .keepalives(true)
             .keepalives_idle(KEEPALIVE_IDLE)
             .tcp_user_timeout(TCP_USER_TIMEOUT);
-        Ok(config)
+        Ok((config, mode))
     }
 
     /// A pool of such connections. Opens none yet: the first `get` does.
     ///
     /// # Errors
-    /// As [`PostgresSection::connection_config`].
+    /// As [`PostgresSection::tls`].
     pub fn pool(&self, application_name: &str) -> Result<Pool, Error> {
         let config = self.connection_config(application_name)?;
         // A new connection is checked by its use; one that was closed meanwhile is dropped without a round trip.
         let how = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        // The only place that knows how connections are encrypted.
-        let manager = Manager::from_config(config, NoTls, how);
+        let manager = Manager::from_config(config, self.tls()?.0, how);
         let timeouts = Timeouts {
             wait: Some(self.acquire_timeout),
             create: Some(self.connect_timeout),
@@ -139,29 +199,4 @@ impl PostgresSection {
             .build();
         pool.map_err(|error| Error::new(ErrorKind::Config, "build the connection pool").because(error))
     }
-}
-
-fn parse(url: &SecretString) -> Result<tokio_postgres::Config, Error> {
-    let text = url.expose_secret();
-    let ssl_mode = text.split_once("sslmode=").map(|(_, rest)| rest.split(['&', ' ']).next().unwrap_or_default());
-    if ssl_mode.is_some_and(|it| !matches!(it.trim_matches('\''), "disable" | "allow" | "prefer")) {
-        return Err(Error::new(
-            ErrorKind::Config,
-            "use postgres.url: it asks for TLS (sslmode), which this version does not speak; connect over a trusted \
-             network with sslmode=disable, or through a local TLS tunnel",
-        ));
-    }
-    let parsed: Result<tokio_postgres::Config, _> = text.replace("sslmode=allow", "sslmode=prefer").parse();
-    // The parser's own text may quote a part of the password.
-    let config = parsed.map_err(|_| {
-        Error::new(
-            ErrorKind::Config,
-            "read postgres.url: not a connection url; expected postgres://user@host:5432/database, with special \
-             characters in percent form",
-        )
-    })?;
-    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-        return Err(Error::new(ErrorKind::Config, "use postgres.url: it names no host"));
-    }
-    Ok(config)
 }

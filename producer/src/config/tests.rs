@@ -40,6 +40,14 @@ fn what_carries_the_guarantee_is_refused_with_the_reason() {
         "message.timeout.ms",
         "plugin.library.paths",
         "max.in.flight",
+        "compression.codec",
+        "linger.ms",
+        "message.max.bytes",
+        "batch.size",
+        "ssl.key.password",
+        "ssl.certificate.location",
+        "sasl.oauthbearer.method",
+        "enable.sasl.oauthbearer.unsecure.jwt",
     ] {
         section.properties = [(key.to_owned(), "6".to_owned())].into();
         let found = problems(&section);
@@ -56,15 +64,18 @@ fn the_client_may_be_tuned_and_ours_come_last() {
     let section = kafka(
         r#"
         brokers = "a:1,b:2"
+        linger = "20ms"
+        compression = "zstd"
+        message_bytes_max = 2000000
+        batch_bytes_max = 500000
         [properties]
         "test.mock.num.brokers" = "3"
         "fetch.queue.backoff.ms" = "10"
         "max.in.flight" = "5"
-        "queue.buffering.max.ms" = "20"
         "#,
     );
     assert_eq!(problems(&section), [""; 0]);
-    let config = crate::producer::client_config(&section).unwrap();
+    let config = section.producer_config().unwrap();
     for (key, value) in [
         ("bootstrap.servers", "a:1,b:2"),
         ("client.id", "sekali"),
@@ -76,11 +87,17 @@ fn the_client_may_be_tuned_and_ours_come_last() {
         ("enable.idempotence", "true"),
         ("acks", "all"),
         ("partitioner", "murmur2_random"),
-        ("compression.type", "lz4"),
+        ("compression.type", "zstd"),
+        ("message.max.bytes", "2000000"),
+        ("batch.size", "500000"),
     ] {
         assert_eq!(config.get(key), Some(value), "{key}");
     }
     assert_eq!(config.get("max.in.flight"), None, "one property must not stand under two names");
+    let plain = KafkaSection::new("a:1").producer_config().unwrap();
+    for (key, value) in [("linger.ms", Some("5")), ("compression.type", Some("lz4")), ("batch.size", None)] {
+        assert_eq!(plain.get(key), value, "{key}");
+    }
 }
 
 #[test]
@@ -96,6 +113,42 @@ fn a_login_needs_its_parts() {
          sasl_password = \"p\"\nsasl_password_file = \"/f\"",
     );
     assert_eq!(problems(&both), ["kafka.sasl_password and kafka.sasl_password_file are both set: keep one of them"]);
+}
+
+#[test]
+fn a_login_by_token_or_certificate_needs_its_parts_too() {
+    let sasl = "brokers = \"a:1\"\nsecurity_protocol = \"sasl_ssl\"\nsasl_mechanism = \"OAUTHBEARER\"\n";
+    let ssl = "brokers = \"a:1\"\nsecurity_protocol = \"ssl\"\n";
+    for (text, said) in [
+        (format!("{sasl}sasl_username = \"u\"\nsasl_password = \"p\""), "logs in with a token: remove them"),
+        (sasl.replace("sasl_ssl", "ssl"), "kafka.sasl_* is set but"),
+        ("brokers = \"a:1\"\noauth_token_file = \"/t\"".to_owned(), "kafka.oauth_token_file is set but not used"),
+        (format!("{ssl}ssl_certificate_file = \"/c\""), "kafka.ssl_key_file belong together"),
+        (format!("{ssl}ssl_key_password = \"hunter2\""), "but kafka.ssl_key_file is not"),
+        ("brokers = \"a:1\"\nssl_certificate_file = \"/c\"\nssl_key_file = \"/k\"".to_owned(), "nobody would ask"),
+        ("brokers = \"a:1\"\nlinger = \"16m\"\nmessage_bytes_max = 5".to_owned(), "kafka.linger must be"),
+        ("brokers = \"a:1\"\nmessage_bytes_max = 5".to_owned(), "kafka.message_bytes_max must be from 1000 to"),
+    ] {
+        let found = problems(&kafka(&text)).join("; ");
+        assert!(found.contains(said) && !found.contains("hunter2"), "{text}: {found}");
+    }
+    // The program may give a provider after the configuration was read.
+    let mut section = kafka(sasl);
+    assert_eq!(problems(&section), [""; 0]);
+    let error = section.client_config().unwrap_err().chain();
+    assert!(error.contains("set kafka.oauth_token_file"), "{error}");
+    section.set_tokens(|| Err("none today".into()));
+    assert_eq!(section.client_config().unwrap().get("sasl.mechanism"), Some("OAUTHBEARER"));
+    assert_eq!(section.causes().token().unwrap().err().unwrap().to_string(), "none today");
+    section.set_tokens(|| panic!("hunter2"));
+    assert_eq!(section.causes().token().unwrap().err().unwrap().to_string(), "the token provider panicked");
+    assert!(KafkaSection::new("a:1").causes().token().is_none());
+    let certificate =
+        kafka(&format!("{ssl}ssl_certificate_file = \"/c\"\nssl_key_file = \"/k\"\nssl_key_password = \"p\""));
+    let config = certificate.client_config().unwrap();
+    for (key, value) in [("ssl.certificate.location", "/c"), ("ssl.key.location", "/k"), ("ssl.key.password", "p")] {
+        assert_eq!(config.get(key), Some(value));
+    }
 }
 
 #[test]
@@ -123,9 +176,10 @@ fn unknown_keys_and_bare_numbers_are_errors() {
 
 #[test]
 fn sections_show_no_secret_and_read_back() {
-    let mut section = kafka("brokers = \"a:1\"\nsasl_password = \"hunter2\"");
+    let mut section = kafka("brokers = \"a:1\"\nsasl_password = \"hunter2\"\nssl_key_password = \"hunter2\"");
     section.properties =
-        [("ssl.key.password".to_owned(), "hunter2".to_owned()), ("linger.ms".to_owned(), "7".to_owned())].into();
+        [("ssl.keystore.password".to_owned(), "hunter2".to_owned()), ("retry.backoff.ms".to_owned(), "7".to_owned())]
+            .into();
     let postgres = PostgresSection {
         url: Some(SecretString::from("postgres://u:hunter2@h/d")),
         password: Some(SecretString::from("hunter2")),
@@ -133,7 +187,7 @@ fn sections_show_no_secret_and_read_back() {
     };
     let shown =
         format!("{}{}{section:?}{postgres:?}", toml::to_string(&section).unwrap(), toml::to_string(&postgres).unwrap());
-    assert!(shown.contains("linger.ms") && shown.contains(secret::HIDDEN));
+    assert!(shown.contains("retry.backoff.ms") && shown.contains(secret::HIDDEN));
     // `Debug` is for developers, but a panic message may print it.
     assert!(!shown.contains("hunter2"), "{shown}");
     let relay: RelaySection = toml::from_str(&toml::to_string(&RelaySection::default()).unwrap()).unwrap();
@@ -179,9 +233,8 @@ fn a_connection_has_every_timeout() {
 #[test]
 fn an_unusable_url_is_explained_without_being_shown() {
     for (url, said) in [
-        ("postgres://u:hunter2@h/d?sslmode=require", "asks for TLS"),
-        ("postgres://u:hunter2@h/d?sslmode=verify-full&x=1", "asks for TLS"),
-        ("host=h password=hunter2 sslmode='verify-ca'", "asks for TLS"),
+        ("postgres://u:hunter2@h/d?sslmode=verify", "sslmode must be disable, prefer, require"),
+        ("host=h password=hunter2 sslrootcert=/hunter2", "use postgres.ssl_root_cert_file"),
         ("postgres://u:hunter2@h:port/d", "not a connection url"),
         ("hunter2", "not a connection url"),
         ("user=hunter2", "names no host"),
@@ -199,4 +252,28 @@ fn an_unusable_url_is_explained_without_being_shown() {
     let mut problems = Vec::new();
     PostgresSection { statement_timeout: Duration::ZERO, ..PostgresSection::default() }.validate(&mut problems);
     assert_eq!(problems.len(), 2);
+}
+
+#[test]
+fn files_for_tls_need_a_mode_that_looks_at_them() {
+    let mut section = postgres("postgres://u:hunter2@h/d");
+    section.ssl_root_cert_file = Some("/no/such/file".into());
+    let mut problems = Vec::new();
+    section.validate(&mut problems);
+    assert!(problems.len() == 1 && problems[0].contains("add sslmode=verify-full"), "{problems:?}");
+    let error = section.pool("test").unwrap_err().chain();
+    assert!(error.contains("add sslmode=verify-full") && !error.contains("hunter2"), "{error}");
+
+    section.url = Some("postgres://u@h/d?sslmode=verify-full".into());
+    let error = section.pool("test").unwrap_err().chain();
+    assert!(error.starts_with("failed to read postgres.ssl_root_cert_file /no/such/file: "), "{error}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    section.ssl_root_cert_file = Some(file.path().to_owned());
+    let error = section.pool("test").unwrap_err().chain();
+    assert!(error.contains("holds no certificate in PEM form"), "{error}");
+
+    section.ssl_cert_file = Some(file.path().to_owned());
+    problems.clear();
+    section.validate(&mut problems);
+    assert_eq!(problems, ["postgres.ssl_cert_file and postgres.ssl_key_file belong together: set both or none"]);
 }

@@ -99,8 +99,8 @@ async fn nobody_at_the_address_is_said() {
     // The port is free: it was bound a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let section = KafkaSection::new(format!("127.0.0.1:{port}"));
-    let config = client_config(&section).unwrap();
-    let (client, causes) = create(&config).unwrap();
+    let config = section.producer_config().unwrap();
+    let (client, causes) = create(&config, section.causes()).unwrap();
     let producer = Producer { client, causes };
     let error = tokio::task::spawn_blocking(move || producer.wait_for_broker()).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Kafka);
@@ -111,12 +111,19 @@ async fn nobody_at_the_address_is_said() {
 fn a_refused_property_names_its_key() {
     let mut section = KafkaSection::new("a:1");
     section.properties = [("no.such.key".to_owned(), "x".to_owned())].into();
-    let error = create(&client_config(&section).unwrap()).err().unwrap();
+    let error = create(&section.producer_config().unwrap(), section.causes()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.chain().contains("no.such.key"), "{error:?}");
-    section.properties = [("ssl.key.password".to_owned(), "hunter2".to_owned())].into();
-    let shown = create(&client_config(&section).unwrap()).err().map(|it| it.chain()).unwrap_or_default();
+    section.properties = [("ssl.keystore.password".to_owned(), "hunter2".to_owned())].into();
+    let shown =
+        create(&section.producer_config().unwrap(), section.causes()).err().map(|it| it.chain()).unwrap_or_default();
     assert!(!shown.contains("hunter2"), "{shown}");
+    let mut section = KafkaSection::new("a:1");
+    section.security_protocol = crate::config::SecurityProtocol::Ssl;
+    section.ssl_ca_file = Some("/no/such/file".into());
+    let error = create(&section.producer_config().unwrap(), section.causes()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.chain().contains("check kafka.ssl_ca_file"), "{error:?}");
     let unknown = rdkafka::error::KafkaError::Global(RDKafkaErrorCode::InvalidArgument);
     assert!(!explain(&unknown, &KafkaCauses::new()).chain().is_empty());
 }

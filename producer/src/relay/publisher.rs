@@ -12,6 +12,7 @@ use tokio::time::{interval, sleep};
 
 use super::cursor::Queued;
 use super::page::{Outcome, Reason};
+use crate::config::KafkaSection;
 use crate::{Error, KafkaCauses, explain, producer};
 
 /// A topic that is missing or forbidden may be about to be made or granted: its records wait this long.
@@ -25,7 +26,8 @@ const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The relay's producer. One serves all pages; a new one is made only when librdkafka calls it dead.
 pub(super) struct Publisher {
-    config: ClientConfig,
+    client: ClientConfig,
+    kafka: KafkaSection,
     live: Option<(FutureProducer<KafkaCauses>, KafkaCauses)>,
     /// Since when each topic has been missing or forbidden.
     unusable_since: HashMap<String, Instant>,
@@ -38,8 +40,8 @@ pub(super) struct Answers {
 }
 
 impl Publisher {
-    pub(super) fn new(config: ClientConfig) -> Publisher {
-        Publisher { config, live: None, unusable_since: HashMap::new() }
+    pub(super) fn new(client: ClientConfig, kafka: KafkaSection) -> Publisher {
+        Publisher { client, kafka, live: None, unusable_since: HashMap::new() }
     }
 
     /// Sends the records, pipelined, and waits for the answer to each.
@@ -58,7 +60,7 @@ impl Publisher {
     fn live(&mut self) -> Result<(FutureProducer<KafkaCauses>, KafkaCauses), Error> {
         let live = match self.live.take() {
             Some(live) => live,
-            None => producer::create(&self.config)?,
+            None => producer::create(&self.client, self.kafka.causes())?,
         };
         Ok(self.live.insert(live).clone())
     }

@@ -16,12 +16,18 @@ use super::kafka::{Kafka, blocking};
 use super::proxy::Proxy;
 use super::servers::{Runnable, kafka_jars};
 
+mod secured;
+
+pub use secured::{PASSWORD, SecuredPorts, USER};
+
 const START_TIMEOUT: Duration = Duration::from_secs(90);
 /// A killed broker may register again only when its last session has run out; one that gets no processor for longer is
 /// fenced.
 const SESSION_SHORT_MS: u32 = 4_000;
 const SESSION_LONG_MS: u32 = 60_000;
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Name of the listener behind a proxy.
+const PROXIED: &str = "PROXIED";
 
 /// Broker settings of the suite, wherever the broker comes from.
 pub(crate) const SETTINGS: [(&str, &str); 11] = [
@@ -44,8 +50,32 @@ pub struct OwnBroker {
     server: Option<Supervised>,
     runnable: Runnable,
     kafka: Kafka,
-    proxied: Option<String>,
+    extra: Extra,
     dir: TempDir,
+}
+
+/// What a broker has beside its own listener.
+#[derive(Default)]
+struct Extra {
+    listeners: Vec<Listener>,
+    settings: Vec<(String, String)>,
+    /// Users with a password, as `kafka-storage` takes them.
+    users: Vec<String>,
+}
+
+struct Listener {
+    name: &'static str,
+    protocol: &'static str,
+    port: u16,
+    /// The port that clients are told.
+    advertised: u16,
+}
+
+impl Listener {
+    fn new(name: &'static str, protocol: &'static str) -> Result<Listener, anyhow::Error> {
+        let port = free_port()?;
+        Ok(Listener { name, protocol, port, advertised: port })
+    }
 }
 
 impl OwnBroker {
@@ -54,7 +84,7 @@ impl OwnBroker {
     /// # Errors
     /// No Java, no Maven for the first fetch, or the broker does not start.
     pub async fn start() -> Result<OwnBroker, anyhow::Error> {
-        OwnBroker::start_with(None, SESSION_SHORT_MS).await
+        OwnBroker::start_with(Extra::default(), SESSION_SHORT_MS).await
     }
 
     /// Starts a broker that nobody kills, for a whole run: a busy machine does not make it lose its session.
@@ -62,7 +92,7 @@ impl OwnBroker {
     /// # Errors
     /// As [`OwnBroker::start`].
     pub async fn start_lasting() -> Result<OwnBroker, anyhow::Error> {
-        OwnBroker::start_with(None, SESSION_LONG_MS).await
+        OwnBroker::start_with(Extra::default(), SESSION_LONG_MS).await
     }
 
     /// Starts a broker that has a second address, which leads through a proxy: see [`OwnBroker::proxied_bootstrap`].
@@ -70,24 +100,21 @@ impl OwnBroker {
     /// # Errors
     /// As [`OwnBroker::start`].
     pub async fn start_proxied() -> Result<(OwnBroker, Proxy), anyhow::Error> {
-        let behind = free_port()?;
-        let proxy = Proxy::to(&format!("127.0.0.1:{behind}")).await?;
-        let broker = OwnBroker::start_with(Some((behind, proxy.port())), SESSION_SHORT_MS).await?;
+        let behind = Listener::new(PROXIED, "PLAINTEXT")?;
+        let proxy = Proxy::to(&format!("127.0.0.1:{}", behind.port)).await?;
+        let listeners = vec![Listener { advertised: proxy.port(), ..behind }];
+        let broker = OwnBroker::start_with(Extra { listeners, ..Extra::default() }, SESSION_SHORT_MS).await?;
         Ok((broker, proxy))
     }
 
-    async fn start_with(proxied: Option<(u16, u16)>, session_ms: u32) -> Result<OwnBroker, anyhow::Error> {
+    async fn start_with(extra: Extra, session_ms: u32) -> Result<OwnBroker, anyhow::Error> {
         let mut broker = blocking(move || {
             let runnable = kafka_jars()?;
             let dir = tempfile::Builder::new().prefix("sekali-kafka-").tempdir()?;
             let (port, controller) = (free_port()?, free_port()?);
             let kafka = Kafka::at(&format!("127.0.0.1:{port}"))?;
-            let address = proxied.map(|(_, front)| format!("127.0.0.1:{front}"));
-            let broker = OwnBroker { server: None, runnable, kafka, proxied: address, dir };
-            std::fs::write(
-                broker.properties(),
-                properties(&broker, (port, controller), proxied.map(|it| it.0), session_ms),
-            )?;
+            let broker = OwnBroker { server: None, runnable, kafka, extra, dir };
+            std::fs::write(broker.properties(), properties(&broker, port, controller, session_ms))?;
             broker.format()?;
             anyhow::Ok(broker)
         })
@@ -105,8 +132,9 @@ impl OwnBroker {
     ///
     /// # Panics
     /// The broker was started without.
-    pub fn proxied_bootstrap(&self) -> &str {
-        self.proxied.as_deref().expect("the broker was started by start_proxied")
+    pub fn proxied_bootstrap(&self) -> String {
+        let proxied = self.extra.listeners.iter().find(|it| it.name == PROXIED);
+        format!("127.0.0.1:{}", proxied.expect("the broker was started by start_proxied").advertised)
     }
 
     /// What the broker has logged: warnings and errors.
@@ -189,6 +217,9 @@ impl OwnBroker {
         // With `=`, because an id may begin with a dash.
         let arguments = ["kafka.tools.StorageTool", "format", &format!("--cluster-id={id}"), "-c"];
         format.args(&command[1..]).args(arguments).arg(self.properties()).stdin(Stdio::null());
+        for user in &self.extra.users {
+            format.args(["--add-scram", user]);
+        }
         let output = format.output().context("cannot run java")?;
         let text = [output.stdout, output.stderr].concat();
         ensure!(output.status.success(), "cannot format Kafka's logs: {}", last_lines(&String::from_utf8_lossy(&text)));
@@ -229,12 +260,14 @@ impl Drop for OwnBroker {
     }
 }
 
-fn properties(broker: &OwnBroker, (port, controller): (u16, u16), behind: Option<u16>, session_ms: u32) -> String {
+fn properties(broker: &OwnBroker, port: u16, controller: u16, session_ms: u32) -> String {
+    let mut protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
     let mut listeners = format!("PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}");
     let mut advertised = format!("PLAINTEXT://127.0.0.1:{port}");
-    if let (Some(behind), Some(front)) = (behind, &broker.proxied) {
-        let _ = write!(listeners, ",PROXIED://127.0.0.1:{behind}");
-        let _ = write!(advertised, ",PROXIED://{front}");
+    for Listener { name, protocol, port, advertised: told } in &broker.extra.listeners {
+        let _ = write!(protocols, ",{name}:{protocol}");
+        let _ = write!(listeners, ",{name}://127.0.0.1:{port}");
+        let _ = write!(advertised, ",{name}://127.0.0.1:{told}");
     }
     let data = broker.dir.path().join("data").display().to_string();
     let place = [
@@ -243,7 +276,7 @@ fn properties(broker: &OwnBroker, (port, controller): (u16, u16), behind: Option
         ("controller.quorum.voters", &format!("1@127.0.0.1:{controller}")),
         ("listeners", &listeners),
         ("advertised.listeners", &advertised),
-        ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT"),
+        ("listener.security.protocol.map", &protocols),
         ("controller.listener.names", "CONTROLLER"),
         ("inter.broker.listener.name", "PLAINTEXT"),
         ("log.dirs", &data),
@@ -253,7 +286,8 @@ fn properties(broker: &OwnBroker, (port, controller): (u16, u16), behind: Option
         ("share.coordinator.state.topic.min.isr", "1"),
     ];
     let mut text = String::new();
-    for (name, value) in place.iter().chain(&SETTINGS) {
+    let extra = broker.extra.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    for (name, value) in place.into_iter().chain(SETTINGS).chain(extra) {
         let _ = writeln!(text, "{name}={value}");
     }
     text

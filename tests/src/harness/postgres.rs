@@ -160,10 +160,12 @@ impl TestDatabase {
         self.server.url(&self.name)
     }
 
-    /// URL that goes through something else on 127.0.0.1, such as a [`super::Proxy`].
+    /// URL that goes through something else on 127.0.0.1, such as a [`super::Proxy`], which must be able to read along.
     pub fn url_through(&self, port: u16) -> String {
         let (host, direct) = self.server.address();
-        self.url().replacen(&format!("{host}:{direct}"), &format!("127.0.0.1:{port}"), 1)
+        let url = self.url().replacen(&format!("{host}:{direct}"), &format!("127.0.0.1:{port}"), 1);
+        let sign = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{sign}sslmode=disable")
     }
 
     /// Name of the database.

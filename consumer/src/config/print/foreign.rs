@@ -14,15 +14,50 @@ pub(crate) const KAFKA: Docs = Docs {
                 "along.",
             ],
         ),
-        ("sasl_mechanism", &["\"PLAIN\", \"SCRAM-SHA-256\" or \"SCRAM-SHA-512\"; needed with a sasl protocol."]),
+        (
+            "sasl_mechanism",
+            &["\"PLAIN\", \"SCRAM-SHA-256\", \"SCRAM-SHA-512\" or \"OAUTHBEARER\"; needed with a sasl protocol."],
+        ),
         ("sasl_username", &["User of the login."]),
         ("sasl_password", &["Password of the login; better in a file."]),
         ("sasl_password_file", &["File that holds the password."]),
+        (
+            "oauth_token_file",
+            &[
+                "File with a JWT for OAUTHBEARER, which somebody renews before it runs out. Read again after four fifths of",
+                "each token's life.",
+            ],
+        ),
         (
             "ssl_ca_file",
             &[
                 "PEM file of the authority that signed the brokers' certificates; by default those that the system",
                 "trusts.",
+            ],
+        ),
+        (
+            "ssl_certificate_file",
+            &["PEM file of the certificate to show the brokers, with those between it and the authority."],
+        ),
+        ("ssl_key_file", &["PEM file of its private key."]),
+        ("ssl_key_password", &["Password of the private key, if it has one; better in a file."]),
+        ("ssl_key_password_file", &["File that holds that password."]),
+        ("compression", &["\"none\", \"gzip\", \"snappy\", \"lz4\" or \"zstd\": how records are sent and stored."]),
+        (
+            "linger",
+            &[
+                "How long a record waits for others to share a request with; 5ms when not given, and 20ms for sekali",
+                "produce. Shorter costs requests, longer delays records.",
+            ],
+        ),
+        (
+            "message_bytes_max",
+            &["Largest record that is sent, in bytes, with headers; when not given, what retry topics take."],
+        ),
+        (
+            "batch_bytes_max",
+            &[
+                "Most bytes that share a batch, 1000000 when not given. A topic's max.message.bytes is about batches, too.",
             ],
         ),
         ("properties", &["Anything else for librdkafka by its own names, except what carries the guarantee."]),
@@ -32,10 +67,26 @@ pub(crate) const KAFKA: Docs = Docs {
 pub(crate) const POSTGRES: Docs = Docs {
     about: &["The database that holds your tables and schema sekali."],
     keys: &[
-        ("url", &["postgres://user@host:5432/database. Required, here or in a file."]),
+        (
+            "url",
+            &[
+                "postgres://user@host:5432/database?sslmode=verify-full. Required, here or in a file. sslmode is disable,",
+                "prefer (when it is not given), require, verify-ca or verify-full; only the last one keeps out somebody in",
+                "the middle.",
+            ],
+        ),
         ("url_file", &["File that holds the URL."]),
         ("password", &["Password, when it is not part of the URL; better in a file."]),
         ("password_file", &["File that holds the password."]),
+        (
+            "ssl_root_cert_file",
+            &[
+                "PEM file of the authorities that may have signed the server's certificate; by default those that the",
+                "system trusts. With it, sslmode=require checks the certificate like verify-ca, as libpq does.",
+            ],
+        ),
+        ("ssl_cert_file", &["PEM file of the certificate to show the server; read at start."]),
+        ("ssl_key_file", &["PEM file of its private key, without a password."]),
         (
             "pool_max_connections",
             &[

@@ -8,7 +8,7 @@ use rdkafka::producer::DefaultProducerContext;
 use sekali_consumer::{Config, SqlError, admin};
 use sekali_schemas::migrations::Part;
 use sekali_worker::stock::create_tables;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
 use super::{DLQ_NAME, GROUP, PARTITIONS, SESSION_TIMEOUT, TOPIC};
 use crate::exit::Failure;
@@ -50,9 +50,7 @@ impl Stage {
         let config = Config::from_toml(&settings(&broker.bootstrap_servers(), &postgres, None))?;
         create_topics(&broker, &config)?;
         admin::migrate(&config, &Part::ALL).await?;
-        let (client, connection) = tokio_postgres::connect(&postgres.url(DATABASE), NoTls).await.map_err(failed)?;
-        // Its errors reach the client as a closed connection.
-        tokio::spawn(connection);
+        let client = config.postgres.connect("sekali-demo").await?;
         create_tables(&client).await.map_err(failed)?;
         Ok(Stage { config, client, postgres, broker })
     }

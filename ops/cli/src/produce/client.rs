@@ -1,15 +1,17 @@
 //! Many records in flight, in order, each with its acknowledgement.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::client::OAuthToken;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, FutureProducer, Producer, ProducerContext};
+use rdkafka::producer::{BaseRecord, DeliveryResult, FutureProducer, Producer, ProducerContext, ThreadedProducer};
 use rdkafka::{ClientConfig, ClientContext};
 use sekali_producer::config::KafkaSection;
 use sekali_producer::{KafkaCauses, OutboundRecord, client_context, explain};
@@ -36,7 +38,8 @@ const BATCH_BYTES_MAX: usize = 1_000_000;
 const TOPIC_BYTES_MAX: usize = 1 << 30;
 
 pub(super) struct Client {
-    producer: BaseProducer<Answers>,
+    /// With a thread that polls: input may pause for longer than a login lasts.
+    producer: ThreadedProducer<Answers>,
     tally: Arc<Tally>,
     causes: KafkaCauses,
     topic: String,
@@ -60,6 +63,12 @@ struct Answers {
 }
 
 impl ClientContext for Answers {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn generate_oauth_token(&self, config: Option<&str>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
+        self.causes.generate_oauth_token(config)
+    }
+
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         client_context::log(level, facility, message);
     }
@@ -91,28 +100,20 @@ impl ProducerContext for Answers {
 impl Client {
     /// Connects and looks at the topic, which is not created by accident.
     pub(super) async fn connect(section: &KafkaSection, topic: &str) -> Result<Client, Failure> {
-        let mut config = section.client_config()?;
         // The guarantee of `sekali_producer::Producer`, whose one future a record would not keep the order of a key
         // when the queue is full.
+        let mut config = section.producer_config()?;
         config
-            .set("enable.idempotence", "true")
-            .set("acks", "all")
-            .set("partitioner", "murmur2_random")
             .set("message.timeout.ms", DELIVERY_TIMEOUT.as_millis().to_string())
             .set("queue.buffering.max.messages", IN_FLIGHT_MAX.to_string());
-        if !section.properties.contains_key("linger.ms") && !section.properties.contains_key("queue.buffering.max.ms") {
+        if section.linger.is_none() {
             config.set("linger.ms", "20");
         }
-        if !section.properties.contains_key("compression.type") && !section.properties.contains_key("compression.codec")
-        {
-            config.set("compression.type", "lz4");
-        }
-        let causes = KafkaCauses::new();
+        let causes = section.causes();
         let of_topic = topic_bytes_max(&config, &causes, topic).await?;
-        let of_client = section.properties.get("message.max.bytes").and_then(|it| it.parse().ok());
-        let bytes_max = of_client.unwrap_or(CLIENT_BYTES_MAX).min(of_topic);
+        let bytes_max = section.message_bytes_max.map_or(CLIENT_BYTES_MAX, bytes).min(of_topic);
         // The limit of a topic is that of a batch, which would otherwise grow beyond it.
-        let of_batch = section.properties.get("batch.size").and_then(|it| it.parse().ok()).unwrap_or(BATCH_BYTES_MAX);
+        let of_batch = section.batch_bytes_max.map_or(BATCH_BYTES_MAX, bytes);
         config.set("batch.size", of_batch.min(bytes_max).saturating_sub(FRAME_BYTES).max(1).to_string());
         let tally = Arc::new(Tally::default());
         let answers = Answers { tally: tally.clone(), causes: causes.clone() };
@@ -205,6 +206,10 @@ impl Client {
     }
 }
 
+fn bytes(limit: NonZeroU32) -> usize {
+    usize::try_from(limit.get()).unwrap_or(usize::MAX)
+}
+
 /// Largest batch that the topic takes. Waits until a broker answers.
 async fn topic_bytes_max(config: &ClientConfig, causes: &KafkaCauses, topic: &str) -> Result<usize, Failure> {
     // Asked for metadata, because the admin client does not serve the error callback.
@@ -216,6 +221,11 @@ async fn topic_bytes_max(config: &ClientConfig, causes: &KafkaCauses, topic: &st
         .map_err(|error| Failure::error(format!("wait for kafka: {error}")))??;
     let admin: AdminClient<KafkaCauses> =
         config.create_with_context(causes.clone()).map_err(|error| explain(&error, causes))?;
+    let admin = tokio::task::spawn_blocking({
+        let causes = causes.clone();
+        move || causes.admin_login(&admin).map(|()| admin)
+    });
+    let admin = admin.await.map_err(|error| Failure::error(format!("wait for kafka: {error}")))??;
     let options = AdminOptions::new().request_timeout(Some(REQUEST_TIMEOUT));
     let resource = [ResourceSpecifier::Topic(topic)];
     let described = admin.describe_configs(&resource, &options).await.map_err(|error| explain(&error, causes))?;

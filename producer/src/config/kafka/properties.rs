@@ -7,6 +7,8 @@ const PARTITIONER: &str = "is set by the runtime (murmur2_random): another one w
                            JVM clients do, and its order would be lost";
 const SECTION: &str = "has a key of its own: use";
 const CALLBACK: &str = "is a callback or pointer and cannot be set from a file";
+const TOKENS: &str = "is not supported: this build of the client library cannot ask for tokens itself (it has no libcurl); \
+                      use kafka.oauth_token_file, or give the section a TokenProvider";
 const REPORTS: &str = "is set by the runtime: every record needs its own delivery report";
 
 /// Key and reason of what carries the guarantee or has a place of its own.
@@ -70,14 +72,21 @@ const OWN_KEY: &[(&str, &str)] = &[
     ("sasl.username", "kafka.sasl_username"),
     ("sasl.password", "kafka.sasl_password or kafka.sasl_password_file"),
     ("ssl.ca.location", "kafka.ssl_ca_file"),
+    ("ssl.certificate.location", "kafka.ssl_certificate_file"),
+    ("ssl.key.location", "kafka.ssl_key_file"),
+    ("ssl.key.password", "kafka.ssl_key_password or kafka.ssl_key_password_file"),
+    ("compression.type", "kafka.compression"),
+    ("compression.codec", "kafka.compression"),
+    ("linger.ms", "kafka.linger"),
+    ("queue.buffering.max.ms", "kafka.linger"),
+    ("message.max.bytes", "kafka.message_bytes_max"),
+    ("batch.size", "kafka.batch_bytes_max"),
 ];
 
 /// Second names of one property. The client is configured from an unordered map: were both names in it, chance would
 /// decide between the user's value and ours.
 const ALIASES: &[(&str, &str)] = &[
     ("max.in.flight", "max.in.flight.requests.per.connection"),
-    ("queue.buffering.max.ms", "linger.ms"),
-    ("compression.codec", "compression.type"),
     ("fetch.message.max.bytes", "max.partition.fetch.bytes"),
 ];
 
@@ -92,6 +101,9 @@ pub(super) fn refusal(key: &str, value: &str) -> Option<String> {
     if key.ends_with("_cb") || matches!(key, "opaque" | "default_topic_conf" | "ssl_key" | "ssl_certificate" | "ssl_ca")
     {
         return Some(CALLBACK.to_owned());
+    }
+    if key.contains("sasl.oauthbearer") {
+        return Some(TOKENS.to_owned());
     }
     if key.starts_with("go.") || key.starts_with("dotnet.") {
         return Some("is a property of another language's client".to_owned());

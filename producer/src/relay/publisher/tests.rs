@@ -14,7 +14,7 @@ fn publisher(cluster: &MockCluster<'_, DefaultProducerContext>) -> Publisher {
     let postgres = PostgresSection { url: Some("postgres://u@localhost/d".into()), ..PostgresSection::default() };
     let section = KafkaSection::new(cluster.bootstrap_servers());
     let relay = Relay::new(postgres.pool("test").unwrap(), &section, &RelaySection::default()).unwrap();
-    Publisher::new(relay.kafka)
+    Publisher::new(relay.client, relay.kafka)
 }
 
 fn rows(topics: &[&str]) -> Vec<Queued> {
