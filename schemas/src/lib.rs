@@ -6,11 +6,12 @@
 //! * [`control`] names every header that Sekali writes, once, with a typed reader and writer.
 //! * [`IdempotencyKey`] is the identity of the business action, and its 128-bit form the primary key of the inbox.
 //! * [`topics`] builds retry and dead-letter topic names from templates and reads them back.
-//! * [`cloudevents`] is the Kafka binding of CloudEvents 1.0.
+//! * [`cloudevents`] is the Kafka binding of CloudEvents 1.0, [`confluent`] the wire format of a schema registry.
 //! * [`migrations`] holds the SQL of schema `sekali`.
 
 pub mod array_literal;
 pub mod cloudevents;
+pub mod confluent;
 pub mod control;
 pub mod events;
 mod fingerprint;
@@ -25,5 +26,5 @@ pub mod topics;
 pub use fingerprint::fingerprint;
 pub use headers::{Arena, Header, Headers, HeadersBuilder, Parts};
 pub use idempotency::IdempotencyKey;
-pub use message::{DecodeError, Invalid, Message, Origin, ReadAs};
+pub use message::{DecodeError, Framing, Invalid, Message, Origin, ReadAs};
 pub use record::Record;
