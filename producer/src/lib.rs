@@ -25,6 +25,7 @@
 
 pub mod client_context;
 pub mod config;
+mod contract;
 mod error;
 mod event;
 pub mod metrics;
@@ -32,9 +33,12 @@ pub mod outbox;
 mod partition;
 mod producer;
 mod record;
+mod registry;
 mod relay;
+pub mod schemas;
 
 pub use client_context::{KafkaCauses, explain};
+pub use contract::{Contract, Refusal};
 pub use error::{Error, ErrorKind, SqlError};
 pub use event::{Event, InvalidEvent, Mode, ResourceId};
 pub use outbox::InTransaction;

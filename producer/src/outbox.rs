@@ -26,7 +26,7 @@ use sekali_schemas::array_literal;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::{Error, ErrorKind, IntoRecord, OutboundRecord, SqlError};
+use crate::{Contract, Error, ErrorKind, IntoRecord, OutboundRecord, SqlError};
 
 /// An open transaction of yours.
 ///
@@ -35,6 +35,11 @@ use crate::{Error, ErrorKind, IntoRecord, OutboundRecord, SqlError};
 pub trait InTransaction: Sync {
     /// Runs statements inside the transaction.
     fn connection(&self) -> &(impl GenericClient + Sync);
+
+    /// What events that are enqueued here are held against. None, by default: then it is up to [`Contract::write`].
+    fn contract(&self) -> Option<&Contract> {
+        None
+    }
 }
 
 impl InTransaction for tokio_postgres::Transaction<'_> {
@@ -62,9 +67,13 @@ const INSERT_MANY: &str = "INSERT INTO sekali.outbox (topic, key, payload, heade
 /// Enqueues one [`Event`](crate::Event) or [`OutboundRecord`], in one round trip.
 ///
 /// # Errors
-/// The event is invalid, or the statement failed, and with it your transaction.
+/// The event is invalid, or the statement failed, and with it your transaction. In a transaction that has a contract, as
+/// a handler's has: what [`Contract::write`] refuses.
 pub async fn enqueue(tx: &impl InTransaction, record: impl IntoRecord) -> Result<(), Error> {
-    let record = record.into_record()?;
+    let record = match tx.contract() {
+        Some(contract) => contract.write(record).await?,
+        None => record.into_record()?,
+    };
     record.check()?;
     let names: Vec<&str> = record.headers.iter().map(|it| it.name).collect();
     let values: Vec<Option<&[u8]>> = record.headers.iter().map(|it| it.value).collect();
@@ -80,7 +89,8 @@ pub async fn enqueue(tx: &impl InTransaction, record: impl IntoRecord) -> Result
     Ok(())
 }
 
-/// Enqueues many records in their order, in one statement and one round trip.
+/// Enqueues many records as they are and in their order, in one statement and one round trip. What is to be held against
+/// schemas goes through [`Contract::write`] before.
 ///
 /// # Errors
 /// As [`enqueue`]; then none is enqueued.

@@ -165,8 +165,17 @@ pub(crate) fn structured_identity(payload: &[u8]) -> Option<(String, String)> {
     Some((attributes.source.into_owned(), attributes.id.into_owned()))
 }
 
+/// The event's data: the payload, or the `data` member of a structured event.
+///
+/// # Errors
+/// The payload is null, or a structured event whose envelope cannot be read.
+pub fn data<'a>(headers: &Headers, payload: Option<&'a [u8]>) -> Result<Cow<'a, [u8]>, DecodeError> {
+    let payload = payload.ok_or(DecodeError::new("is null"))?;
+    if is_structured(headers) { structured_data(payload) } else { Ok(Cow::Borrowed(payload)) }
+}
+
 /// The `data` member of a structured event.
-pub(crate) fn structured_data(payload: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
+fn structured_data(payload: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
     let envelope: Envelope<'_> = serde_json::from_slice(payload).map_err(|error| DecodeError::from_json(&error))?;
     match envelope.data {
         Some(data) => Ok(Cow::Borrowed(data.get().as_bytes())),

@@ -38,12 +38,7 @@ impl Record {
 
     /// The data of what was left of the payload.
     pub(crate) fn data_of<'a>(&'a self, payload: Option<&'a [u8]>) -> Result<Cow<'a, [u8]>, DecodeError> {
-        let payload = payload.ok_or(DecodeError::new("is null"))?;
-        if cloudevents::is_structured(&self.headers) {
-            cloudevents::structured_data(payload)
-        } else {
-            Ok(Cow::Borrowed(payload))
-        }
+        cloudevents::data(&self.headers, payload)
     }
 
     /// The same record without the prefix of a schema registry. Its payload must have one.
