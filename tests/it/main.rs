@@ -24,6 +24,7 @@ mod rebalance;
 mod relay;
 mod retention;
 mod retry;
+mod schemas;
 mod stall;
 mod stock;
 mod trouble;
