@@ -26,8 +26,8 @@ pub struct KnownSchema {
     pub validator: Validator,
 }
 
-/// The schemas of the built-in event types and of your own.
-#[derive(Debug)]
+/// Schemas by type. The default has none.
+#[derive(Debug, Default)]
 pub struct Schemas {
     by_id: BTreeMap<String, Arc<KnownSchema>>,
     /// The first version of each type.
@@ -40,20 +40,17 @@ impl Schemas {
     /// # Errors
     /// One text for each file that is no schema, and for a directory that cannot be read.
     pub fn load(directory: Option<&Path>) -> Result<Schemas, Vec<String>> {
-        let own = directory.map_or_else(|| Ok(Vec::new()), read_directory)?;
-        Schemas::of(&own)
+        Schemas::only(&with_built_in(directory)?)
     }
 
-    /// The built-in schemas and these.
+    /// Only these, without the built-in ones.
     ///
     /// # Errors
     /// One text for each that is no schema.
-    pub fn of(own: &[SchemaFile]) -> Result<Schemas, Vec<String>> {
-        let built_in = built_in();
-        let is_replaced = |it: &SchemaFile| own.iter().any(|o| (&o.name, o.version) == (&it.name, it.version));
+    pub fn only(files: &[SchemaFile]) -> Result<Schemas, Vec<String>> {
         let mut schemas = Schemas { by_id: BTreeMap::new(), by_type: BTreeMap::new() };
         let mut problems = Vec::new();
-        for file in built_in.iter().filter(|it| !is_replaced(it)).chain(own) {
+        for file in files {
             match Validator::compile(&format!("{} v{}", file.name, file.version), &file.schema) {
                 Ok(validator) => schemas.add(file, validator),
                 Err(problem) => problems.push(format!("{}: {problem}", file.file_name())),
@@ -84,8 +81,19 @@ impl Schemas {
     }
 }
 
-/// The schemas of the built-in event types, as files.
-pub fn built_in() -> Vec<SchemaFile> {
+/// The built-in schemas and those of a directory, as files: what [`Schemas::load`] compiles.
+///
+/// # Errors
+/// As [`read_directory`].
+pub fn with_built_in(directory: Option<&Path>) -> Result<Vec<SchemaFile>, Vec<String>> {
+    let own = directory.map_or_else(|| Ok(Vec::new()), read_directory)?;
+    let is_replaced = |it: &SchemaFile| own.iter().any(|o| (&o.name, o.version) == (&it.name, it.version));
+    let mut files: Vec<SchemaFile> = built_in().into_iter().filter(|it| !is_replaced(it)).collect();
+    files.extend(own);
+    Ok(files)
+}
+
+fn built_in() -> Vec<SchemaFile> {
     let file = |it: events::EventSchema| match SchemaFile::of(it.name, it.version, it.schema) {
         Ok(file) => file,
         Err(problem) => unreachable!("a built-in schema is JSON: {problem}"),

@@ -7,10 +7,11 @@
 //! * [`IdempotencyKey`] is the identity of the business action, and its 128-bit form the primary key of the inbox.
 //! * [`topics`] builds retry and dead-letter topic names from templates and reads them back.
 //! * [`cloudevents`] is the Kafka binding of CloudEvents 1.0, [`confluent`] the wire format of a schema registry.
-//! * [`compatibility`] tells whether a new schema accepts what an old one does.
+//! * [`asyncapi`] describes all of it for others; [`compatibility`] tells whether a new schema accepts what an old one does.
 //! * [`migrations`] holds the SQL of schema `sekali`.
 
 pub mod array_literal;
+pub mod asyncapi;
 pub mod cloudevents;
 pub mod compatibility;
 pub mod confluent;
@@ -24,6 +25,7 @@ mod message;
 pub mod migrations;
 mod record;
 pub mod topics;
+mod yaml;
 
 pub use fingerprint::fingerprint;
 pub use headers::{Arena, Header, Headers, HeadersBuilder, Parts};
