@@ -151,7 +151,6 @@ impl<H: Send + Sync + 'static> Consumer<H> {
         let (events, results) = mpsc::unbounded_channel();
         let holds = self.holds(&events);
         let progress = self.start_housekeeping(&side, status.clone(), holds.clone());
-
         let (policy, handler) = (policy(&self.config), Arc::new(self.handler));
         let reader = reader(&handler, own_key, &self.routes, section, self.contract.as_deref());
         let (clients, polled) = clients(&self.config, &reader, &metrics)?;

@@ -12,18 +12,18 @@ use crate::config::Config;
 /// Rows that are read at once.
 const PAGE_ROWS: i64 = 500;
 
-/// Keyset pages: `$2` is the last id of the page before.
-const DEAD_LETTERS: &str = "SELECT id::text, payload, header_names, header_values FROM sekali.dead_letter \
+/// Keyset pages: `$2` is the last id of the page before. Sorted by the column, not by its text.
+const DEAD_LETTERS: &str = "SELECT dead_letter.id::text, payload, header_names, header_values FROM sekali.dead_letter \
      JOIN sekali.consumer ON consumer.id = consumer_id \
      WHERE consumer.name = $1 AND state = 'open' AND ($2::text IS NULL OR dead_letter.id > $2::uuid) \
      ORDER BY dead_letter.id LIMIT $3";
 const HELD: &str = "SELECT seq::text, payload, header_names, header_values FROM sekali.held_message \
      JOIN sekali.consumer ON consumer.id = consumer_id \
-     WHERE consumer.name = $1 AND ($2::text IS NULL OR seq > $2::bigint) ORDER BY seq LIMIT $3";
+     WHERE consumer.name = $1 AND ($2::text IS NULL OR seq > $2::bigint) ORDER BY held_message.seq LIMIT $3";
 /// Rows that are published vanish a little later: those are on their topic as well.
 const OUTBOX: &str = "SELECT id::text, payload, header_names, header_values FROM sekali.outbox, sekali.outbox_cursor \
      WHERE topic = ANY ($1) AND NOT pg_visible_in_snapshot(xid, published) \
-     AND ($2::text IS NULL OR id > $2::bigint) ORDER BY id LIMIT $3";
+     AND ($2::text IS NULL OR id > $2::bigint) ORDER BY outbox.id LIMIT $3";
 
 pub(super) async fn read(config: &Config, tally: &mut Tally) -> Result<(), Error> {
     let pool = config.postgres.pool("sekali-schemas")?;
