@@ -203,7 +203,7 @@ impl Inner {
     }
 }
 
-/// Status and body. Errors say their kind only: what the client writes of them may hold the address.
+/// Status and body. Errors say what went wrong, not where: what the client writes of them may hold the address.
 fn answer(answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<(u16, Vec<u8>), Refusal> {
     let mut answer = answer.map_err(|error| Refusal::Registry(kind(&error)))?;
     let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
@@ -213,7 +213,7 @@ fn answer(answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Resu
 fn kind(error: &ureq::Error) -> String {
     match error {
         ureq::Error::Timeout(_) => "it did not answer within registry.timeout".to_owned(),
-        ureq::Error::Io(error) => format!("the connection failed: {}", error.kind()),
+        ureq::Error::Io(error) => format!("the connection failed: {error}"),
         ureq::Error::HostNotFound => "its host name is not known".to_owned(),
         ureq::Error::ConnectionFailed => "the connection failed".to_owned(),
         ureq::Error::Rustls(_) => "its certificate or its tls is refused: see registry.ca_file".to_owned(),

@@ -35,7 +35,9 @@ pub enum Validate {
 impl SchemasSection {
     /// Appends what cannot work, each with its key and the remedy: among it every file that is no schema.
     pub fn validate(&self, problems: &mut Vec<String>) {
-        if let Err(found) = Schemas::load(self.directory.as_deref()) {
+        if let Some(directory) = self.directory.as_deref()
+            && let Err(found) = Schemas::load(Some(directory))
+        {
             problems.extend(found.iter().map(|it| format!("schemas.directory {it}")));
         }
     }

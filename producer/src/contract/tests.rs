@@ -57,6 +57,34 @@ async fn what_a_schema_refuses_is_not_written() {
 }
 
 #[tokio::test]
+async fn a_registry_that_nobody_can_reach_is_no_verdict_and_its_address_is_not_said() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let waits = format!("http://{}", silent.local_addr().unwrap());
+    let password = Some("hunter2".into());
+    for (url, reason) in [
+        ("http://127.0.0.1:1", "the connection failed: Connection refused"),
+        ("http://no-such-host.invalid", "the connection failed: failed to lookup address information"),
+        (waits.as_str(), "it did not answer within registry.timeout"),
+    ] {
+        let section = RegistrySection {
+            url: Some(url.to_owned()),
+            user: Some("u".to_owned()),
+            password: password.clone(),
+            timeout: std::time::Duration::from_millis(500),
+            ..RegistrySection::default()
+        };
+        let contract = Contract::new(&SchemasSection::default(), &section).unwrap().unwrap();
+        assert_eq!((contract.framing(), contract.reads()), (Framing::Registry, true));
+        let error = contract.write(event("stock.adjusted", "{}")).await.unwrap_err().chain();
+        let expected = format!("failed to write an event for topic stock: the schema registry is no help: {reason}");
+        assert!(error.starts_with(&expected) && !error.contains("hunter2") && !error.contains(url), "{error}");
+        contract.write(event("price.set", "{}")).await.unwrap();
+        contract.write(event("stock.adjusted", "{}").mode(Mode::Structured)).await.unwrap();
+        assert_eq!(contract.check(&message(&event("stock.adjusted", "no prefix"))).await, Ok(()));
+    }
+}
+
+#[tokio::test]
 async fn what_a_schema_refuses_is_not_handed_on() {
     let (known, strict) = (contract(Validate::Known, Validate::Off), contract(Validate::Strict, Validate::Off));
     let good = message(&event("stock.adjusted", r#"{"sku": "a", "delta": 1, "more": true}"#));

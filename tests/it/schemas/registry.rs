@@ -142,7 +142,7 @@ async fn a_registry_that_is_away_pauses_and_burns_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_effect_waits_for_a_registry_that_nobody_can_reach() {
+async fn an_effect_waits_for_its_registry() {
     let registry = SchemaRegistry::start().await.unwrap();
     let mut group = Group::new("waits", 1, asking(&registry)).await;
     let id = registered(&registry, &group);
