@@ -8,6 +8,7 @@ mod migrate;
 mod postgres;
 mod retention;
 pub mod topics;
+pub mod unreadable;
 
 pub(crate) use kafka::Cluster;
 pub use lag::{PartitionLag, lag};

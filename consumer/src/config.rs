@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
-use sekali_producer::config::{KafkaSection, PostgresSection, RelaySection};
+use sekali_producer::config::{KafkaSection, PostgresSection, RegistrySection, RelaySection, SchemasSection};
 use sekali_producer::{Error, ErrorKind};
 use sekali_schemas::topics::{GroupTopics, TopicError, TopicTemplates};
 
@@ -52,6 +52,10 @@ pub struct Config {
     pub inbox: InboxSection,
     /// Loop that publishes the outbox.
     pub relay: RelaySection,
+    /// What payloads are held against.
+    pub schemas: SchemasSection,
+    /// Registry whose ids stand before payloads.
+    pub registry: RegistrySection,
     /// Port for probes and metrics.
     pub admin: AdminSection,
     /// Log lines.
@@ -129,6 +133,8 @@ impl Config {
             topics: given.section("topics", &[], defaults.topics, &mut problems),
             inbox: given.section("inbox", &[], defaults.inbox, &mut problems),
             relay: given.section("relay", &[], defaults.relay, &mut problems),
+            schemas: given.section("schemas", &[], defaults.schemas, &mut problems),
+            registry: given.section("registry", &[], defaults.registry, &mut problems),
             admin: given.section("admin", &[], defaults.admin, &mut problems),
             log: given.section("log", &[], defaults.log, &mut problems),
         };
@@ -170,6 +176,8 @@ impl Config {
             topics: TopicsSection::default(),
             inbox: InboxSection::default(),
             relay: RelaySection::default(),
+            schemas: SchemasSection::default(),
+            registry: RegistrySection::default(),
             admin: AdminSection::default(),
             log: LogSection::default(),
         }

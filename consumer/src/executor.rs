@@ -1,5 +1,6 @@
 //! Runs batches: claim, handle, seal, commit. One at a time, on one database connection.
 
+mod contract;
 pub(crate) mod handling;
 mod locking;
 mod search;
@@ -100,8 +101,11 @@ impl<H: Handler> Executor<H> {
 
     async fn run_batch(&mut self, items: Vec<Item<Incoming>>, how: How) -> Finished {
         let started = Instant::now();
+        let mut refused = match self.shared.against_contract(&items).await {
+            Ok(refused) => refused,
+            Err(failure) => return self.undecided(&failure, items),
+        };
         let batch = Batch::of(&items, &self.shared.routes);
-        let mut refused = BTreeMap::new();
         loop {
             let ended = self.transact(&batch, &refused, how).await;
             match ended {

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use deadpool_postgres::PoolError;
-use sekali_producer::SqlError;
+use sekali_producer::{Refusal, SqlError};
 use sekali_schemas::DecodeError;
 use sekali_schemas::control::ErrorInfo;
 use sekali_schemas::events::Flaw;
@@ -205,6 +205,9 @@ fn known(layer: Layer<'_>) -> Option<Failure> {
     if layer.is::<NoAnswer>() {
         return Some(Failure::new(FailureClass::Interrupted, layer));
     }
+    if let Some(refusal) = layer.downcast_ref::<Refusal>() {
+        return Some(of_refusal(refusal));
+    }
     if let Some(decode) = layer.downcast_ref::<DecodeError>() {
         return Some(Failure::invalid(decode));
     }
@@ -213,6 +216,16 @@ fn known(layer: Layer<'_>) -> Option<Failure> {
     }
     let json = layer.downcast_ref::<serde_json::Error>()?;
     Some(Failure::transient(DecodeError::from_json(json)))
+}
+
+/// What a contract says of a message. A registry that does not help is nobody's verdict.
+fn of_refusal(refusal: &Refusal) -> Failure {
+    match refusal {
+        Refusal::Registry(_) => Failure::interrupted(refusal),
+        Refusal::UnknownId(_) => Failure::invalid(refusal).with_code("SCHEMA_ID"),
+        Refusal::Undecodable(_) => Failure::invalid(refusal),
+        _ => Failure::permanent(refusal).with_code("SCHEMA"),
+    }
 }
 
 /// The table of DESIGN: what an SQLSTATE says about the message.
@@ -236,6 +249,8 @@ fn class_of(state: &SqlState) -> FailureClass {
 
 #[cfg(test)]
 mod tests {
+    use sekali_producer::schemas::Violation;
+
     use super::*;
 
     #[test]
@@ -285,6 +300,24 @@ mod tests {
         }
         assert_eq!(Failure::from(Lost).class(), FailureClass::Contended);
         assert_eq!(Failure::from(std::io::Error::other(Lost)).class(), FailureClass::Contended, "wrapped");
+    }
+
+    #[test]
+    fn a_registry_that_is_away_is_no_verdict_and_what_a_schema_refuses_is_permanent() {
+        let violation =
+            Violation { schema: "order.placed v1".to_owned(), pointer: "/lines/0".to_owned(), rule: "type".to_owned() };
+        let cases = [
+            (Refusal::Registry("it is away".to_owned()), FailureClass::Interrupted, ""),
+            (Refusal::UnknownId(7), FailureClass::Invalid, "SCHEMA_ID"),
+            (Refusal::Violated(violation), FailureClass::Permanent, "SCHEMA"),
+            (Refusal::NoSchema("consume"), FailureClass::Permanent, "SCHEMA"),
+        ];
+        for (refusal, class, code) in cases {
+            let wrapped = crate::Error::new(crate::ErrorKind::Schema, "write an event").because(refusal.clone());
+            for failure in [Failure::from(refusal), Failure::from(wrapped)] {
+                assert_eq!((failure.class(), failure.info().code.as_str()), (class, code));
+            }
+        }
     }
 
     #[test]

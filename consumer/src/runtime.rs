@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
-use sekali_producer::{Error, ErrorKind, Relay, SqlError};
+use sekali_producer::{Contract, Error, ErrorKind, Relay, SqlError};
 use sekali_schemas::idempotency::KeyError;
 use sekali_schemas::{IdempotencyKey, Record};
 use tokio::sync::{Notify, mpsc};
@@ -42,6 +42,7 @@ pub struct Consumer<H> {
     routes: Arc<Routes>,
     consumer_id: i16,
     clock: Arc<Clock>,
+    contract: Option<Arc<Contract>>,
     /// Topics that the group reads, with their numbers of partitions.
     partitions: Vec<(Arc<str>, usize)>,
 }
@@ -118,6 +119,7 @@ impl<H: Send + Sync + 'static> Consumer<H> {
         let topics = config
             .group_topics()
             .map_err(|error| Error::new(ErrorKind::Config, "name the topics of the group").because(error))?;
+        let contract = Contract::new(&config.schemas, &config.registry)?.map(Arc::new);
         let routes = Arc::new(Routes::new(&config.consumer.group, &topics, &config.retry.delays));
         let pool = config.postgres.pool("sekali-consumer")?;
         let client = admin::connect(&pool).await?;
@@ -131,7 +133,8 @@ impl<H: Send + Sync + 'static> Consumer<H> {
         drop(client);
         let partitions = require_topics(&config, &routes).await?;
         let handler = handler(&config, &pool, consumer_id);
-        Ok(Consumer { config, handler, pool, routes, consumer_id, clock: Arc::new(Clock::new(now_ms)), partitions })
+        let clock = Arc::new(Clock::new(now_ms));
+        Ok(Consumer { config, handler, pool, routes, consumer_id, clock, contract, partitions })
     }
 
     async fn run_as(
@@ -147,9 +150,8 @@ impl<H: Send + Sync + 'static> Consumer<H> {
         let (events, results) = mpsc::unbounded_channel();
         let holds = self.holds(&events);
         let progress = self.start_housekeeping(&side, status.clone(), holds.clone());
-
         let (policy, handler) = (policy(&self.config), Arc::new(self.handler));
-        let reader = reader(&handler, own_key, &self.routes, section);
+        let reader = reader(&handler, own_key, &self.routes, section, self.contract.as_deref());
         let (clients, polled) = clients(&self.config, &reader, &metrics)?;
         let links = clients.settings.iter().map(|it| clients.start(it.0)).collect::<Result<_, _>>()?;
         let shared = Shared {
@@ -171,6 +173,7 @@ impl<H: Send + Sync + 'static> Consumer<H> {
             held_max: section.held_messages_max.get().into(),
             handler_timeout: section.handler_timeout,
             database_timeout: DATABASE_TIMEOUT,
+            contract: self.contract,
             relay_wake,
         };
         let lookout = Lookout::new(&self.config.kafka, self.routes.clone())?;
@@ -319,11 +322,13 @@ fn reader<H: Send + Sync + 'static>(
     own_key: fn(&H, &Record) -> Option<Result<IdempotencyKey, KeyError>>,
     routes: &Arc<Routes>,
     section: &ConsumerSection,
+    contract: Option<&Contract>,
 ) -> Arc<Reader> {
     let buffer_bytes_max = usize::try_from(section.buffer_bytes_max.get()).unwrap_or(usize::MAX);
     let handler = handler.clone();
     let own_key = Box::new(move |record: &Record| own_key(&handler, record));
-    Arc::new(Reader { routes: routes.clone(), key_from: section.key_from, buffer_bytes_max, own_key })
+    let framing = contract.map(Contract::framing).unwrap_or_default();
+    Arc::new(Reader { routes: routes.clone(), key_from: section.key_from, framing, buffer_bytes_max, own_key })
 }
 
 fn policy(config: &Config) -> RetryPolicy {

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::ops::Deref;
 
 use deadpool_postgres::ClientWrapper;
+use sekali_producer::Contract;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
@@ -13,12 +14,18 @@ use tokio_postgres::{Row, Statement};
 /// a handler: the runtime seals it.
 pub struct Transaction<'a> {
     client: &'a ClientWrapper,
+    contract: Option<&'a Contract>,
 }
 
 impl<'a> Transaction<'a> {
     /// Wraps a connection on which `BEGIN` was sent.
     pub(crate) fn over(client: &'a ClientWrapper) -> Transaction<'a> {
-        Transaction { client }
+        Transaction { client, contract: None }
+    }
+
+    /// The same for a handler: what it enqueues is held against the contract.
+    pub(crate) fn under(contract: Option<&'a Contract>, client: &'a ClientWrapper) -> Transaction<'a> {
+        Transaction { client, contract }
     }
 
     /// Prepares a statement once per connection.
@@ -87,5 +94,9 @@ impl Deref for Transaction<'_> {
 impl sekali_producer::InTransaction for Transaction<'_> {
     fn connection(&self) -> &(impl tokio_postgres::GenericClient + Sync) {
         &**self.client
+    }
+
+    fn contract(&self) -> Option<&Contract> {
+        self.contract
     }
 }

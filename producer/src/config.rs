@@ -5,13 +5,17 @@
 pub mod duration;
 mod kafka;
 mod postgres;
+mod registry;
 mod relay;
+mod schemas;
 pub mod secret;
 
 pub(crate) use kafka::is_secret_property;
 pub use kafka::{Compression, KafkaSection, SecurityProtocol};
 pub use postgres::{PostgresSection, PostgresTls};
+pub use registry::RegistrySection;
 pub use relay::RelaySection;
+pub use schemas::{SchemasSection, Validate};
 
 #[cfg(test)]
 mod tests;

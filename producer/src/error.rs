@@ -18,6 +18,8 @@ pub enum ErrorKind {
     Postgres,
     /// The tables: missing or of another version.
     Migration,
+    /// Payloads and their schemas, or the registry that has these.
+    Schema,
     /// The operating system: files, sockets, threads.
     System,
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use jiff::Timestamp;
 use sekali_schemas::cloudevents::{self, Attributes};
-use sekali_schemas::events::EventType;
+use sekali_schemas::events::{EventType, schema_id};
 use sekali_schemas::idempotency::{IDEMPOTENCY_KEY, KeyError};
 use sekali_schemas::{Header, Headers, HeadersBuilder, IdempotencyKey, topics};
 use serde::Serialize;
@@ -65,6 +65,7 @@ pub struct Event {
     source: String,
     time: Timestamp,
     content_type: String,
+    schema: Option<String>,
     mode: Mode,
     payload: Bytes,
     headers: HeadersBuf,
@@ -89,7 +90,9 @@ impl Event {
         payload: &T,
     ) -> Result<Event, InvalidEvent> {
         let json = serde_json::to_vec(payload).map_err(|_| InvalidEvent::NotJson)?;
-        Event::raw(topic, resource, T::NAME, JSON, json)
+        let event = Event::raw(topic, resource, T::NAME, JSON, json)?;
+        // Who names no version says the first one.
+        Ok(if 1 < T::VERSION { event.schema(schema_id(T::NAME, T::VERSION)) } else { event })
     }
 
     /// An event from bytes, with its CloudEvents type and media type.
@@ -117,6 +120,7 @@ impl Event {
             source: SOURCE.to_owned(),
             time: Timestamp::now(),
             content_type: content_type.into(),
+            schema: None,
             mode: Mode::Binary,
             payload: payload.into(),
             headers: HeadersBuf::new(),
@@ -141,6 +145,12 @@ impl Event {
     /// Replaces the time, which is the moment the event was made.
     pub fn time(mut self, time: Timestamp) -> Event {
         self.time = time;
+        self
+    }
+
+    /// Names the schema that the payload follows, a URI: attribute `dataschema`, and of a schema the `$id`.
+    pub fn schema(mut self, schema: impl Into<String>) -> Event {
+        self.schema = Some(schema.into());
         self
     }
 
@@ -182,6 +192,7 @@ impl IntoRecord for &Event {
             time: Some(self.time.to_string().into()),
             subject: std::str::from_utf8(self.resource.as_bytes()).ok().map(Into::into),
             data_content_type: Some(self.content_type.as_str().into()),
+            data_schema: self.schema.as_deref().map(Into::into),
         };
         let payload = match self.mode {
             Mode::Binary => {

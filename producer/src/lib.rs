@@ -28,6 +28,7 @@
 
 pub mod client_context;
 pub mod config;
+mod contract;
 mod error;
 mod event;
 pub mod metrics;
@@ -36,11 +37,14 @@ pub mod outbox;
 mod partition;
 mod producer;
 mod record;
+mod registry;
 mod relay;
+pub mod schemas;
 #[cfg(feature = "opentelemetry")]
 mod trace;
 
 pub use client_context::{KafkaCauses, explain};
+pub use contract::{Contract, Refusal};
 pub use deadpool_postgres;
 pub use error::{Error, ErrorKind, SqlError};
 pub use event::{Event, InvalidEvent, Mode, ResourceId};

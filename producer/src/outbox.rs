@@ -22,14 +22,14 @@
 //! # }
 //! ```
 //!
-//! Feature `sync` has the same for the blocking `postgres` crate, in module `sync`.
+//! Feature `sync` has the same for the blocking `postgres` crate, in module `sync`; it knows no contract.
 
 use std::time::Duration;
 
 use tokio_postgres::GenericClient;
 
 use self::statements::{Delayed, Many, One};
-use crate::{Error, ErrorKind, IntoRecord, SqlError};
+use crate::{Contract, Error, ErrorKind, IntoRecord, OutboundRecord, SqlError};
 
 mod statements;
 #[cfg(feature = "sync")]
@@ -42,6 +42,11 @@ pub mod sync;
 pub trait InTransaction: Sync {
     /// Runs statements inside the transaction.
     fn connection(&self) -> &(impl GenericClient + Sync);
+
+    /// What events that are enqueued here are held against. None, by default: then it is up to [`Contract::write`].
+    fn contract(&self) -> Option<&Contract> {
+        None
+    }
 }
 
 impl InTransaction for tokio_postgres::Transaction<'_> {
@@ -59,9 +64,10 @@ impl InTransaction for deadpool_postgres::Transaction<'_> {
 /// Enqueues one [`Event`](crate::Event) or [`OutboundRecord`](crate::OutboundRecord), in one round trip.
 ///
 /// # Errors
-/// The event is invalid, or the statement failed, and with it your transaction.
+/// The event is invalid, or the statement failed, and with it your transaction. In a transaction that has a contract, as
+/// a handler's has: what [`Contract::write`] refuses.
 pub async fn enqueue(tx: &impl InTransaction, record: impl IntoRecord) -> Result<(), Error> {
-    let record = statements::checked(record)?;
+    let record = written(tx, record).await?;
     let one = One::of(&record);
     tx.connection().execute_typed(One::SQL, &one.params()).await.map_err(|error| failed(&error))?;
     Ok(())
@@ -76,7 +82,7 @@ pub async fn enqueue(tx: &impl InTransaction, record: impl IntoRecord) -> Result
 /// # Errors
 /// As [`enqueue`]; or the delay is longer than a year.
 pub async fn enqueue_after(tx: &impl InTransaction, delay: Duration, record: impl IntoRecord) -> Result<(), Error> {
-    let record = statements::checked(record)?;
+    let record = written(tx, record).await?;
     let delayed = Delayed::of(&record, delay)?;
     tx.connection().execute_typed(Delayed::SQL, &delayed.params()).await.map_err(|error| failed(&error))?;
     Ok(())
@@ -90,13 +96,26 @@ pub async fn enqueue_all<R: IntoRecord>(
     tx: &impl InTransaction,
     records: impl IntoIterator<Item = R>,
 ) -> Result<(), Error> {
-    let records = statements::all_checked(records)?;
-    if records.is_empty() {
+    let mut written_all = Vec::new();
+    for record in records {
+        written_all.push(written(tx, record).await?);
+    }
+    if written_all.is_empty() {
         return Ok(());
     }
-    let many = Many::of(&records);
+    let many = Many::of(&written_all);
     tx.connection().execute_typed(Many::SQL, &many.params()).await.map_err(|error| failed(&error))?;
     Ok(())
+}
+
+/// The record as it goes out, under the contract of the transaction if it has one.
+async fn written(tx: &impl InTransaction, record: impl IntoRecord) -> Result<OutboundRecord, Error> {
+    let record = match tx.contract() {
+        Some(contract) => contract.write(record).await?,
+        None => record.into_record()?,
+    };
+    record.check()?;
+    Ok(record)
 }
 
 fn failed(error: &tokio_postgres::Error) -> Error {

@@ -1,5 +1,6 @@
 //! Publishing at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
@@ -7,7 +8,7 @@ use rdkafka::producer::{FutureProducer, Producer as _};
 use rdkafka::util::Timeout;
 
 use crate::config::KafkaSection;
-use crate::{Error, ErrorKind, IntoRecord, KafkaCauses, OutboundRecord, explain};
+use crate::{Contract, Error, ErrorKind, IntoRecord, KafkaCauses, OutboundRecord, explain};
 
 /// Publishes on Kafka and waits for the broker. Idempotent, `acks=all`. Clones share one connection.
 ///
@@ -16,6 +17,7 @@ use crate::{Error, ErrorKind, IntoRecord, KafkaCauses, OutboundRecord, explain};
 pub struct Producer {
     client: FutureProducer<KafkaCauses>,
     causes: KafkaCauses,
+    contract: Option<Arc<Contract>>,
 }
 
 /// Where the broker put a record.
@@ -43,7 +45,7 @@ impl Producer {
         let mut config = section.producer_config()?;
         config.set("message.timeout.ms", DELIVERY_TIMEOUT.as_millis().to_string());
         let (client, causes) = create(&config, section.causes())?;
-        let producer = Producer { client, causes };
+        let producer = Producer { client, causes, contract: None };
         let probe = producer.clone();
         tokio::task::spawn_blocking(move || probe.wait_for_broker())
             .await
@@ -51,13 +53,22 @@ impl Producer {
         Ok(producer)
     }
 
+    /// Holds what is sent against schemas, and writes the prefix of a registry, as the contract is configured.
+    pub fn under(mut self, contract: Option<Arc<Contract>>) -> Producer {
+        self.contract = contract;
+        self
+    }
+
     /// Publishes an event. Resolves when all in-sync replicas have it.
     ///
     /// # Errors
-    /// The event is invalid, the broker refuses it, or no answer came within 30 seconds. In the last case it may have
+    /// The event is invalid, [`Contract::write`] or the broker refuses it, or no answer came within 30 seconds. In the last case it may have
     /// arrived: send it again with the same idempotency key.
     pub async fn send(&self, event: impl IntoRecord) -> Result<Delivery, Error> {
-        self.send_record(event.into_record()?).await
+        match &self.contract {
+            Some(contract) => self.send_record(contract.write(event).await?).await,
+            None => self.send_record(event.into_record()?).await,
+        }
     }
 
     /// Publishes a record as it is.

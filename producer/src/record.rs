@@ -1,11 +1,12 @@
 //! What goes out, whichever way it goes.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
 use rdkafka::message::{Header as KafkaHeader, OwnedHeaders};
 use rdkafka::producer::FutureRecord;
-use sekali_schemas::{Headers, topics};
+use sekali_schemas::{DecodeError, Headers, cloudevents, topics};
 
 use crate::{Error, ErrorKind, InvalidEvent};
 
@@ -26,6 +27,11 @@ pub struct OutboundRecord {
 }
 
 impl OutboundRecord {
+    /// The event's data: the payload, or the `data` member of a structured CloudEvent.
+    pub(crate) fn data(&self) -> Result<Cow<'_, [u8]>, DecodeError> {
+        cloudevents::data(&self.headers, self.payload.as_deref())
+    }
+
     /// Refuses what neither Kafka nor the outbox could hold.
     pub(crate) fn check(&self) -> Result<(), Error> {
         topics::check_name(&self.topic)

@@ -21,6 +21,8 @@ pub const CE_TYPE: &str = "ce_type";
 pub const CE_TIME: &str = "ce_time";
 /// What it is about: the resource id.
 pub const CE_SUBJECT: &str = "ce_subject";
+/// Which schema the data follows, a URI.
+pub const CE_DATASCHEMA: &str = "ce_dataschema";
 /// Media type of the data (binary mode) or of the envelope (structured mode).
 pub const CONTENT_TYPE: &str = "content-type";
 
@@ -41,6 +43,17 @@ pub struct Attributes<'a> {
     pub subject: Option<Cow<'a, str>>,
     /// Media type of the data.
     pub data_content_type: Option<Cow<'a, str>>,
+    /// Which schema the data follows.
+    pub data_schema: Option<Cow<'a, str>>,
+}
+
+/// What an event says about the form of its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataKind<'a> {
+    /// Type of the event.
+    pub ty: Cow<'a, str>,
+    /// Which schema the data follows.
+    pub data_schema: Option<Cow<'a, str>>,
 }
 
 impl<'a> Attributes<'a> {
@@ -54,6 +67,7 @@ impl<'a> Attributes<'a> {
             time: text(CE_TIME),
             subject: text(CE_SUBJECT),
             data_content_type: text(CONTENT_TYPE),
+            data_schema: text(CE_DATASCHEMA),
         })
     }
 
@@ -68,6 +82,7 @@ impl<'a> Attributes<'a> {
             time: envelope.time.map(owned),
             subject: envelope.subject.map(owned),
             data_content_type: envelope.datacontenttype.map(owned),
+            data_schema: envelope.dataschema.map(owned),
         })
     }
 
@@ -78,9 +93,12 @@ impl<'a> Attributes<'a> {
         push(CE_ID, &self.id);
         push(CE_SOURCE, &self.source);
         push(CE_TYPE, &self.ty);
-        for (name, value) in
-            [(CE_TIME, &self.time), (CE_SUBJECT, &self.subject), (CONTENT_TYPE, &self.data_content_type)]
-        {
+        for (name, value) in [
+            (CE_TIME, &self.time),
+            (CE_SUBJECT, &self.subject),
+            (CE_DATASCHEMA, &self.data_schema),
+            (CONTENT_TYPE, &self.data_content_type),
+        ] {
             if let Some(value) = value {
                 push(name, value);
             }
@@ -99,7 +117,12 @@ impl<'a> Attributes<'a> {
         members.insert("id", text(&self.id)?);
         members.insert("source", text(&self.source)?);
         members.insert("type", text(&self.ty)?);
-        let optional = [("time", &self.time), ("subject", &self.subject), ("datacontenttype", &self.data_content_type)];
+        let optional = [
+            ("time", &self.time),
+            ("subject", &self.subject),
+            ("datacontenttype", &self.data_content_type),
+            ("dataschema", &self.data_schema),
+        ];
         for (name, value) in optional {
             if let Some(value) = value {
                 members.insert(name, text(value)?);
@@ -107,6 +130,19 @@ impl<'a> Attributes<'a> {
         }
         members.insert("data", data.to_owned());
         serde_json::to_vec(&members).map_err(|error| DecodeError::from_json(&error))
+    }
+}
+
+impl<'a> DataKind<'a> {
+    /// Reads either mode; `payload` is what the consumer sees of it, without a registry's prefix. `None` when nothing
+    /// says a type.
+    pub fn of(headers: &'a Headers, payload: &'a [u8]) -> Option<DataKind<'a>> {
+        if is_structured(headers) {
+            let Attributes { ty, data_schema, .. } = Attributes::from_structured(payload)?;
+            return Some(DataKind { ty, data_schema });
+        }
+        let text = |name| headers.text(name).map(Cow::Borrowed);
+        Some(DataKind { ty: text(CE_TYPE)?, data_schema: text(CE_DATASCHEMA) })
     }
 }
 
@@ -129,8 +165,17 @@ pub(crate) fn structured_identity(payload: &[u8]) -> Option<(String, String)> {
     Some((attributes.source.into_owned(), attributes.id.into_owned()))
 }
 
+/// The event's data: the payload, or the `data` member of a structured event.
+///
+/// # Errors
+/// The payload is null, or a structured event whose envelope cannot be read.
+pub fn data<'a>(headers: &Headers, payload: Option<&'a [u8]>) -> Result<Cow<'a, [u8]>, DecodeError> {
+    let payload = payload.ok_or(DecodeError::new("is null"))?;
+    if is_structured(headers) { structured_data(payload) } else { Ok(Cow::Borrowed(payload)) }
+}
+
 /// The `data` member of a structured event.
-pub(crate) fn structured_data(payload: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
+fn structured_data(payload: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
     let envelope: Envelope<'_> = serde_json::from_slice(payload).map_err(|error| DecodeError::from_json(&error))?;
     match envelope.data {
         Some(data) => Ok(Cow::Borrowed(data.get().as_bytes())),
@@ -153,6 +198,8 @@ struct Envelope<'a> {
     #[serde(borrow)]
     datacontenttype: Option<Cow<'a, str>>,
     #[serde(borrow)]
+    dataschema: Option<Cow<'a, str>>,
+    #[serde(borrow)]
     data: Option<&'a RawValue>,
 }
 
@@ -168,6 +215,7 @@ mod tests {
             time: Some("2026-01-01T00:00:00Z".into()),
             subject: None,
             data_content_type: Some("application/json".into()),
+            data_schema: Some("urn:sekali:schema:stock.adjusted:v2".into()),
         }
     }
 
@@ -182,6 +230,10 @@ mod tests {
         assert_eq!(Attributes::from_structured(&payload), Some(attributes()));
         assert_eq!(&*structured_data(&payload).unwrap(), br#"{"a": 1}"#);
         assert!(is_structured(&structured_headers()));
+        let kind = DataKind { ty: attributes().ty, data_schema: attributes().data_schema };
+        assert_eq!(DataKind::of(&headers, b""), Some(kind.clone()));
+        assert_eq!(DataKind::of(&structured_headers(), &payload), Some(kind));
+        assert_eq!(DataKind::of(&Headers::default(), &payload), None);
     }
 
     #[test]

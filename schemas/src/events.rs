@@ -29,5 +29,35 @@ pub trait EventType {
     fn check(&self) -> Result<(), Flaw>;
 }
 
+/// An event type as data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventSchema {
+    /// The CloudEvents type.
+    pub name: &'static str,
+    /// Version of the schema.
+    pub version: u32,
+    /// The JSON Schema.
+    pub schema: &'static str,
+}
+
+impl EventSchema {
+    const fn of<T: EventType>() -> EventSchema {
+        EventSchema { name: T::NAME, version: T::VERSION, schema: T::SCHEMA }
+    }
+}
+
+/// Every event type.
+pub const ALL: [EventSchema; 4] = [
+    EventSchema::of::<EmailRequested>(),
+    EventSchema::of::<InvoiceCreated>(),
+    EventSchema::of::<OrderPlaced>(),
+    EventSchema::of::<StockAdjusted>(),
+];
+
+/// The `$id` of a schema of ours: what `ce_dataschema` says of an event that follows it.
+pub fn schema_id(name: &str, version: u32) -> String {
+    format!("urn:sekali:schema:{name}:v{version}")
+}
+
 #[cfg(test)]
 mod tests;

@@ -6,11 +6,15 @@
 //! * [`control`] names every header that Sekali writes, once, with a typed reader and writer.
 //! * [`IdempotencyKey`] is the identity of the business action, and its 128-bit form the primary key of the inbox.
 //! * [`topics`] builds retry and dead-letter topic names from templates and reads them back.
-//! * [`cloudevents`] is the Kafka binding of CloudEvents 1.0.
+//! * [`cloudevents`] is the Kafka binding of CloudEvents 1.0, [`confluent`] the wire format of a schema registry.
+//! * [`asyncapi`] describes all of it for others; [`compatibility`] tells whether a new schema accepts what an old one does.
 //! * [`migrations`] holds the SQL of schema `sekali`.
 
 pub mod array_literal;
+pub mod asyncapi;
 pub mod cloudevents;
+pub mod compatibility;
+pub mod confluent;
 pub mod control;
 pub mod events;
 mod fingerprint;
@@ -21,9 +25,10 @@ mod message;
 pub mod migrations;
 mod record;
 pub mod topics;
+mod yaml;
 
 pub use fingerprint::fingerprint;
 pub use headers::{Arena, Header, Headers, HeadersBuilder, Parts};
 pub use idempotency::IdempotencyKey;
-pub use message::{DecodeError, Invalid, Message, Origin, ReadAs};
+pub use message::{DecodeError, Framing, Invalid, Message, Origin, ReadAs};
 pub use record::Record;

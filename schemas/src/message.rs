@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::control::{Control, ControlError};
 use crate::idempotency::KeyError;
-use crate::{Headers, IdempotencyKey, Record, fingerprint};
+use crate::{Headers, IdempotencyKey, Record, confluent, fingerprint};
 
 /// Where a message was first delivered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -36,6 +36,8 @@ struct Inner {
     first_failed_at_ms: Option<i64>,
     origin: Origin,
     fingerprint: i64,
+    /// Schema that the payload's prefix names, when such prefixes are read.
+    schema_id: Option<u32>,
     record: Record,
 }
 
@@ -49,6 +51,16 @@ pub enum ReadAs<'a> {
         /// The group that reads.
         group: &'a str,
     },
+}
+
+/// What may stand before the data in a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Framing {
+    /// Nothing: a payload that begins like a prefix is data that begins so.
+    #[default]
+    Plain,
+    /// The prefix of a schema registry; a payload without one is data.
+    Registry,
 }
 
 /// Why a record cannot become a message. Its dead letter keeps the raw bytes.
@@ -78,6 +90,19 @@ impl Message {
         read_as: ReadAs<'_>,
         own_key: impl FnOnce(&Record) -> Option<Result<IdempotencyKey, KeyError>>,
     ) -> Result<Message, (Invalid, Box<Record>)> {
+        Message::read_framed(record, read_as, Framing::Plain, own_key)
+    }
+
+    /// As [`Message::read`], where payloads may have a prefix: it is no part of the data, and `own_key` does not see it.
+    ///
+    /// # Errors
+    /// As [`Message::read`].
+    pub fn read_framed(
+        record: Record,
+        read_as: ReadAs<'_>,
+        framing: Framing,
+        own_key: impl FnOnce(&Record) -> Option<Result<IdempotencyKey, KeyError>>,
+    ) -> Result<Message, (Invalid, Box<Record>)> {
         let control = match read_as {
             ReadAs::Source => None,
             ReadAs::Retry { group } => match Control::read(&record.headers) {
@@ -86,20 +111,28 @@ impl Message {
                 Err(error) => return Err((error.into(), Box::new(record))),
             },
         };
-        let id = match own_key(&record).unwrap_or_else(|| IdempotencyKey::of_record(&record)) {
+        let prefix = match framing {
+            Framing::Plain => None,
+            Framing::Registry => record.payload.as_deref().and_then(confluent::read),
+        };
+        let schema_id = prefix.map(|it| it.0);
+        let without_prefix = schema_id.map(|_| record.without_prefix());
+        let seen = without_prefix.as_ref().unwrap_or(&record);
+        let id = match own_key(seen).unwrap_or_else(|| IdempotencyKey::of_record(seen)) {
             Ok(id) => id,
             Err(error) => return Err((error.into(), Box::new(record))),
         };
-        Ok(Message::new(id, control, record))
+        Ok(Message::new(id, control, schema_id, record))
     }
 
-    fn new(id: IdempotencyKey, control: Option<Control>, record: Record) -> Message {
+    fn new(id: IdempotencyKey, control: Option<Control>, schema_id: Option<u32>, record: Record) -> Message {
         let fingerprint = fingerprint(record.payload.as_deref());
         let (attempt, due_at_ms, first_failed_at_ms, origin) = match control {
             Some(it) => (it.attempt, it.due_at_ms, Some(it.first_failed_at_ms), it.origin),
             None => (1, None, None, Origin::of(&record)),
         };
-        Message(Arc::new(Inner { id, attempt, due_at_ms, first_failed_at_ms, origin, fingerprint, record }))
+        let inner = Inner { id, attempt, due_at_ms, first_failed_at_ms, origin, fingerprint, schema_id, record };
+        Message(Arc::new(inner))
     }
 
     /// Identity of the business action; the key to pass to a mail or payment provider.
@@ -152,12 +185,23 @@ impl Message {
         self.0.fingerprint
     }
 
-    /// The event's data: the payload, or the `data` member of a structured CloudEvent.
+    /// Id of the schema that the payload's prefix names; `None` without one, or where no registry is configured.
+    pub fn schema_id(&self) -> Option<u32> {
+        self.0.schema_id
+    }
+
+    /// The payload without the prefix of a schema registry.
+    pub fn unframed(&self) -> Option<&[u8]> {
+        let start = if self.0.schema_id.is_some() { confluent::PREFIX_BYTES } else { 0 };
+        self.payload().map(|it| &it[start..])
+    }
+
+    /// The event's data: the payload without a registry's prefix, or the `data` member of a structured CloudEvent.
     ///
     /// # Errors
     /// The payload is null, or a structured event whose envelope cannot be read.
     pub fn data(&self) -> Result<Cow<'_, [u8]>, DecodeError> {
-        self.record().data()
+        self.record().data_of(self.unframed())
     }
 
     /// Decodes the event's data from JSON, in either CloudEvents mode.
@@ -165,7 +209,12 @@ impl Message {
     /// # Errors
     /// The data is no JSON of that type. The error names the place, never a value.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
-        serde_json::from_slice(&self.data()?).map_err(|error| DecodeError::from_json(&error))
+        let data = self.data()?;
+        serde_json::from_slice(&data).map_err(|error| match confluent::read(&data) {
+            // No JSON begins so, and whoever configured no registry wonders why.
+            Some(_) => DecodeError::new("begins with the id of a schema: set registry.url, so that the id is read"),
+            None => DecodeError::from_json(&error),
+        })
     }
 }
 

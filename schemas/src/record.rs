@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{DecodeError, Headers, cloudevents};
+use crate::{DecodeError, Headers, cloudevents, confluent};
 
 /// One Kafka record with the place it was read from.
 #[derive(Clone)]
@@ -33,12 +33,18 @@ impl Record {
     /// # Errors
     /// The payload is null, or a structured event whose envelope cannot be read.
     pub fn data(&self) -> Result<Cow<'_, [u8]>, DecodeError> {
-        let payload = self.payload.as_deref().ok_or(DecodeError::new("is null"))?;
-        if cloudevents::is_structured(&self.headers) {
-            cloudevents::structured_data(payload)
-        } else {
-            Ok(Cow::Borrowed(payload))
-        }
+        self.data_of(self.payload.as_deref())
+    }
+
+    /// The data of what was left of the payload.
+    pub(crate) fn data_of<'a>(&'a self, payload: Option<&'a [u8]>) -> Result<Cow<'a, [u8]>, DecodeError> {
+        cloudevents::data(&self.headers, payload)
+    }
+
+    /// The same record without the prefix of a schema registry. Its payload must have one.
+    pub(crate) fn without_prefix(&self) -> Record {
+        let payload = self.payload.as_ref().map(|it| it.slice(confluent::PREFIX_BYTES..));
+        Record { payload, ..self.clone() }
     }
 }
 

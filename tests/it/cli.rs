@@ -3,6 +3,7 @@
 mod doctor;
 mod produce;
 mod schema;
+mod schemas;
 mod topics;
 
 use std::fs;

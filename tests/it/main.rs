@@ -26,6 +26,7 @@ mod relay;
 mod relay_at_scale;
 mod retention;
 mod retry;
+mod schemas;
 mod security;
 mod shop_and_till;
 mod stall;

@@ -5,7 +5,8 @@
 //! * [`OwnBroker`] and [`PrivatePostgres`] are for tests that must kill theirs.
 //! * [`pooler::Pooler`] is a PgBouncer in front of a database.
 //! * [`authority::Authority`] issues certificates, for servers that demand them.
-//! * [`smtp::MailServer`] and [`http_provider::HttpProvider`] are the outside world of effects.
+//! * [`smtp::MailServer`] and [`http_provider::HttpProvider`] are the outside world of effects,
+//!   [`registry::SchemaRegistry`] that of schemas.
 //! * [`Proxy`] stands in the way of a TCP connection, [`Process`] is a program of the workspace that can be killed.
 //! * [`eventually`] waits for a condition; nothing else in the suite sleeps.
 //! * [`skip!`](crate::skip) ends a test that cannot run here, aloud.
@@ -20,6 +21,7 @@ pub mod pooler;
 mod postgres;
 mod process;
 pub mod proxy;
+pub mod registry;
 pub mod servers;
 mod skip;
 pub mod smtp;

@@ -28,6 +28,7 @@ pub(super) fn check(config: &Config, needs: Needs, given: &Given, problems: &mut
         checks.budget();
     }
     checks.relay();
+    checks.schemas();
     checks.group();
     checks.effects();
     checks.retry();
@@ -71,6 +72,15 @@ impl Checks<'_> {
         let mut texts = Vec::new();
         self.config.relay.validate(&mut texts);
         self.own("relay", texts);
+    }
+
+    fn schemas(&mut self) {
+        let mut texts = Vec::new();
+        self.config.schemas.validate(&mut texts);
+        self.own("schemas", texts);
+        let mut texts = Vec::new();
+        self.config.registry.validate(&mut texts);
+        self.own("registry", texts);
     }
 
     /// What a section of the producer says about itself: mostly `section.key`, then the problem.

@@ -20,6 +20,8 @@ pub(super) fn print(config: &Config) -> String {
     section(&mut out, "topics", TopicsSection::DOCS, &config.topics);
     section(&mut out, "inbox", InboxSection::DOCS, &config.inbox);
     section(&mut out, "relay", foreign::RELAY, &config.relay);
+    section(&mut out, "schemas", foreign::SCHEMAS, &config.schemas);
+    section(&mut out, "registry", foreign::REGISTRY, &config.registry);
     section(&mut out, "admin", AdminSection::DOCS, &config.admin);
     section(&mut out, "log", LogSection::DOCS, &config.log);
     out

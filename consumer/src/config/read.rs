@@ -10,8 +10,10 @@ use serde::de::DeserializeOwned;
 use super::problems::Problems;
 
 /// Names of the sections.
-pub(super) const SECTIONS: [&str; 10] =
-    ["kafka", "postgres", "consumer", "effects", "retry", "topics", "inbox", "relay", "admin", "log"];
+pub(super) const SECTIONS: [&str; 12] = [
+    "kafka", "postgres", "consumer", "effects", "retry", "topics", "inbox", "relay", "schemas", "registry", "admin",
+    "log",
+];
 
 const PREFIX: &str = "SEKALI_";
 const FILE_SUFFIX: &str = "_file";

@@ -269,6 +269,26 @@ fn retention_may_last_forever_and_then_outlives_every_topic() {
 }
 
 #[test]
+fn every_problem_of_schemas_and_registry_is_found() {
+    let found = with(&[
+        ("schemas", "directory = \"/no/such/place\"\nconsume = \"sometimes\""),
+        ("registry", "url = \"https://user:secret@host\"\nuser = \"u\"\nsubject = \"all\"\ntimeout = \"0s\""),
+    ]);
+    let found = found.unwrap_err();
+    for key in [
+        "schemas.consume",
+        "schemas.directory",
+        "registry.url",
+        "registry.user",
+        "registry.subject",
+        "registry.timeout",
+    ] {
+        assert!(found.iter().any(|it| it.starts_with(&format!("{key} (text)"))), "{key}: {found:#?}");
+    }
+    assert!(found.len() == 6 && !found.iter().any(|it| it.contains("secret")), "{found:#?}");
+}
+
+#[test]
 fn what_is_printed_can_be_read_back() {
     let config = with(&[("retry", "max_attempts = 9"), ("kafka", "properties = { \"socket.timeout.ms\" = \"9\" }")]);
     let config = config.unwrap();
@@ -295,6 +315,8 @@ fn every_key_of_every_section_is_explained() {
         (print::foreign::KAFKA, known::<KafkaSection>()),
         (print::foreign::POSTGRES, known::<PostgresSection>()),
         (print::foreign::RELAY, known::<RelaySection>()),
+        (print::foreign::SCHEMAS, known::<SchemasSection>()),
+        (print::foreign::REGISTRY, known::<RegistrySection>()),
         (ConsumerSection::DOCS, known::<ConsumerSection>()),
     ] {
         let explained: Vec<&str> = docs.keys.iter().filter(|it| !it.1.is_empty()).map(|it| it.0).collect();

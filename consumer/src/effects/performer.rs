@@ -93,6 +93,7 @@ impl<E: Effect> Performer<E> {
         let performing = &self.shared.handler;
         match &leased.item.record.message {
             Incoming::Message(message) => {
+                self.shared.message_against_contract(message).await?;
                 let work = self.locked(message, performing.effect.perform(message, lease));
                 contained(performing.timeout, &self.shared.metrics, work).await
             }

@@ -85,7 +85,7 @@ impl<E: Effect> Executor<Performing<E>> {
         else {
             return Err(Failure::new(FailureClass::Interrupted, "an effect has no outcome"));
         };
-        let tx = Transaction::over(client);
+        let tx = Transaction::under(self.shared.contract.as_deref(), client);
         let work = performing.effect.record(message, &outcome, &tx);
         match contained(self.shared.handler_timeout, &self.shared.metrics, work).await?.0 {
             Answer::Done => Ok(None),

@@ -58,7 +58,7 @@ impl<H: Handler> Executor<H> {
         if messages.is_empty() {
             return Ok(Vec::new());
         }
-        let tx = Transaction::over(client);
+        let tx = Transaction::under(self.shared.contract.as_deref(), client);
         let work = self.shared.handler.handle_batch(messages, &tx);
         let replies = contained(self.shared.handler_timeout, &self.shared.metrics, work).await?;
         if replies.len() != messages.len() {

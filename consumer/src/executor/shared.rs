@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use deadpool_postgres::{ClientWrapper, Pool};
+use sekali_producer::Contract;
 use sekali_producer::config::PostgresTls;
 use tokio::sync::Notify;
 
@@ -46,6 +47,8 @@ pub(crate) struct Shared<H> {
     /// Locks for messages whose handler wants some, and how long they last without a heartbeat.
     pub(crate) locks: Locks,
     pub(crate) lock_ttl: Duration,
+    /// What messages and events are held against; none when nothing is configured.
+    pub(crate) contract: Option<Arc<Contract>>,
     /// Wakes the relay of this process when a decision put something into the outbox.
     pub(crate) relay_wake: Option<Arc<Notify>>,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rdkafka::Message as _;
 use rdkafka::message::{BorrowedMessage, Headers as _};
 use sekali_schemas::idempotency::KeyError;
-use sekali_schemas::{Arena, Header, IdempotencyKey, Invalid, Message, ReadAs, Record as KafkaRecord};
+use sekali_schemas::{Arena, Framing, Header, IdempotencyKey, Invalid, Message, ReadAs, Record as KafkaRecord};
 use uuid::Uuid;
 
 use super::memory::Held;
@@ -21,6 +21,8 @@ type OwnKey = dyn Fn(&KafkaRecord) -> Option<Result<IdempotencyKey, KeyError>> +
 pub(crate) struct Reader {
     pub(crate) routes: Arc<Routes>,
     pub(crate) key_from: KeyFrom,
+    /// What may stand before the data.
+    pub(crate) framing: Framing,
     /// Bytes of one client that may wait in memory.
     pub(crate) buffer_bytes_max: usize,
     /// The handler's own function.
@@ -144,7 +146,7 @@ impl Reader {
             let own = catch_unwind(AssertUnwindSafe(|| (self.own_key)(record)));
             own.unwrap_or(Some(Err(KeyError::Unreadable))).or_else(|| self.coordinates(place, record))
         };
-        match Message::read(record, read_as, own_key) {
+        match Message::read_framed(record, read_as, self.framing, own_key) {
             Ok(message) => Incoming::Message(message),
             Err((reason, record)) => Incoming::Invalid { record, reason },
         }
@@ -160,7 +162,7 @@ impl Reader {
             let same = texts.into_iter().flatten().find(|it| it.as_ref().is_ok_and(|it| it.uuid() == key));
             Some(same.unwrap_or_else(|| IdempotencyKey::new(key_text)))
         };
-        Message::read(record, ReadAs::Source, identity).map_err(|(reason, _)| reason)
+        Message::read_framed(record, ReadAs::Source, self.framing, identity).map_err(|(reason, _)| reason)
     }
 
     /// The key of a record by its place, when that was chosen: the place of its first delivery.

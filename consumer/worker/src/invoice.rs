@@ -17,12 +17,14 @@ mod web;
 mod write;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use sekali_consumer::schemas::DecodeError;
 use sekali_consumer::schemas::events::{EventType, OrderPlaced};
 use sekali_consumer::schemas::idempotency::KeyError;
 use sekali_consumer::tokio_postgres::{self, Client};
 use sekali_consumer::{Failure, Handler, IdempotencyKey, Message, Record, Reply, Transaction};
+use sekali_producer::Contract;
 use serde::Deserialize;
 
 pub use run::{InvoiceArgs, run};
@@ -40,12 +42,19 @@ pub async fn create_tables(client: &Client) -> Result<(), tokio_postgres::Error>
 #[derive(Debug, Clone)]
 pub struct Invoices {
     created_topic: String,
+    contract: Option<Arc<Contract>>,
 }
 
 impl Invoices {
     /// Publishes `invoice.created` to this topic, which must be there.
     pub fn new(created_topic: impl Into<String>) -> Invoices {
-        Invoices { created_topic: created_topic.into() }
+        Invoices { created_topic: created_topic.into(), contract: None }
+    }
+
+    /// Holds what requests announce against schemas, too, as the runtime does for messages.
+    pub fn under(mut self, contract: Option<Arc<Contract>>) -> Invoices {
+        self.contract = contract;
+        self
     }
 }
 

@@ -51,6 +51,9 @@ pub(crate) enum Command {
     Lag,
     /// Look for what would stop the group or lose messages.
     Doctor(DoctorArgs),
+    /// JSON Schemas of the event types: check, record, describe.
+    #[command(subcommand)]
+    Schemas(SchemasCommand),
     /// The configuration as the programs see it.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -93,6 +96,39 @@ pub(crate) struct DoctorArgs {
     /// Run only this check (may be repeated).
     #[arg(long, value_name = "NAME")]
     pub(crate) check: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SchemasCommand {
+    /// Look for changes after which documents of the recorded schemas could be refused. Status 3 when there are some.
+    Check(CheckArgs),
+    /// Record the schemas as they are now, on purpose: what `check` compares with from now on.
+    Record(SchemaFiles),
+    /// Print the AsyncAPI document of topics, headers and payloads.
+    Asyncapi,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub(crate) files: SchemaFiles,
+    /// Instead of the recorded schemas, hold open dead letters and pending messages of the group against the schemas.
+    #[arg(long, conflicts_with = "baseline")]
+    pub(crate) against_dlq: bool,
+    /// How many refused ones to list.
+    #[arg(long, default_value_t = 20, value_name = "N", requires = "against_dlq")]
+    pub(crate) first: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SchemaFiles {
+    /// Directory with the schemas, <type>.v<major>.json each; without it, the built-in ones with those of
+    /// schemas.directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) schemas: Option<PathBuf>,
+    /// Directory with the recorded schemas; schemas/baseline by default.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) baseline: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,6 +5,7 @@ mod doctor;
 mod lag;
 mod migrate;
 mod relay;
+mod schemas;
 mod topics;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
         Command::Produce(args) => produce::run(global, *args).await,
         Command::Lag => lag::run(global).await,
         Command::Doctor(args) => doctor::run(global, args).await,
+        Command::Schemas(command) => schemas::run(global, command).await,
         Command::Config(command) => config::run(global, &command),
         Command::Completions { shell } => completions(shell),
     }

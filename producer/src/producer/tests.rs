@@ -101,7 +101,7 @@ async fn nobody_at_the_address_is_said() {
     let section = KafkaSection::new(format!("127.0.0.1:{port}"));
     let config = section.producer_config().unwrap();
     let (client, causes) = create(&config, section.causes()).unwrap();
-    let producer = Producer { client, causes };
+    let producer = Producer { client, causes, contract: None };
     let error = tokio::task::spawn_blocking(move || producer.wait_for_broker()).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Kafka);
     assert!(error.chain().contains("check kafka.brokers"), "{error:?}");

@@ -8,8 +8,7 @@ use crate::idempotency::TEXT_BYTES_MAX;
 /// The schema that the Rust type implies; print it with `cargo test -p sekali-schemas -- --nocapture` after a change.
 fn generated<T: EventType + schemars::JsonSchema>() -> Value {
     let mut schema = schemars::schema_for!(T).to_value();
-    let id = format!("urn:sekali:schema:{}:v{}", T::NAME, T::VERSION);
-    schema["$id"] = json!(id);
+    schema["$id"] = json!(schema_id(T::NAME, T::VERSION));
     schema["title"] = json!(T::NAME);
     schema
 }
@@ -26,6 +25,22 @@ fn rust_types_and_json_schemas_are_in_step() {
     in_step::<EmailRequested>();
     in_step::<OrderPlaced>();
     in_step::<InvoiceCreated>();
+}
+
+#[test]
+fn every_schema_says_its_dialect_its_name_and_its_version_and_has_its_file() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/json");
+    let mut files: Vec<String> =
+        std::fs::read_dir(directory).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    files.sort();
+    let names: Vec<String> = ALL.iter().map(|it| format!("{}.v{}.json", it.name, it.version)).collect();
+    assert_eq!(files, names, "each file of schemas/json belongs to a type in events::ALL");
+    for it in ALL {
+        let schema: Value = serde_json::from_str(it.schema).unwrap();
+        assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema", "{}", it.name);
+        assert_eq!(schema["$id"], schema_id(it.name, it.version));
+        assert_eq!(schema["title"], it.name);
+    }
 }
 
 /// Changes of `valid`, by JSON pointer, and whether the result is still one. Null takes the member away.

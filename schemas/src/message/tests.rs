@@ -84,6 +84,34 @@ fn structured_events_decode_like_binary_ones() {
 }
 
 #[test]
+fn a_prefix_is_no_part_of_the_data_and_stays_in_the_payload() {
+    let envelope = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"n":5}}"#;
+    let structured = Headers::builder().text("content-type", "application/cloudevents+json").build();
+    for (headers, data, key) in [(keyed(), r#"{"n":5}"#, "k1"), (structured, envelope, "/s\u{1f}1")] {
+        let mut prefixed = record(headers, None);
+        prefixed.payload = Some(crate::confluent::write(9, data.as_bytes()).into());
+        let own = |it: &Record| {
+            assert_eq!(it.payload.as_deref(), Some(data.as_bytes()), "a key from the data sees the data");
+            None
+        };
+        let message = Message::read_framed(prefixed.clone(), ReadAs::Source, Framing::Registry, own).unwrap();
+        assert_eq!((message.schema_id(), message.idempotency_key().as_str()), (Some(9), key));
+        assert_eq!(message.json::<serde_json::Value>().unwrap(), serde_json::json!({"n": 5}));
+        assert_eq!(message.payload(), prefixed.payload.as_deref(), "retries and dead letters keep it");
+    }
+    let bare = Message::read_framed(record(keyed(), Some("{}")), ReadAs::Source, Framing::Registry, |_| None).unwrap();
+    assert_eq!((bare.schema_id(), bare.unframed()), (None, Some(&b"{}"[..])));
+}
+
+#[test]
+fn without_a_registry_a_prefix_names_the_remedy() {
+    let message = read(record(keyed(), Some("\0\0\0\0\x01{}")), ReadAs::Source).unwrap();
+    assert_eq!(message.schema_id(), None);
+    let text = message.json::<serde_json::Value>().unwrap_err().to_string();
+    assert_eq!(text, "payload begins with the id of a schema: set registry.url, so that the id is read");
+}
+
+#[test]
 fn debug_shows_no_payload_and_no_key() {
     let message = read(record(keyed(), Some("customer")), ReadAs::Source).unwrap();
     let text = format!("{message:?} {:?}", message.record());

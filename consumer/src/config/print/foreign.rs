@@ -146,3 +146,48 @@ pub(crate) const RELAY: Docs = Docs {
         ),
     ],
 };
+
+pub(crate) const SCHEMAS: Docs = Docs {
+    about: &["JSON Schemas that payloads are held against."],
+    keys: &[
+        (
+            "directory",
+            &[
+                "Directory with the schemas of your own event types, named <type>.v<major>.json. One of the same name and",
+                "version as a built-in one takes its place.",
+            ],
+        ),
+        (
+            "consume",
+            &[
+                "Whether messages are held against the schema of their type before a handler gets them: \"off\", \"known\"",
+                "(those whose type has a schema), \"strict\" (the others are refused). What is refused becomes a dead letter",
+                "at once.",
+            ],
+        ),
+        ("produce", &["The same for events that handlers enqueue; what is refused there is a failure of the handler."]),
+    ],
+};
+
+pub(crate) const REGISTRY: Docs = Docs {
+    about: &[
+        "Schema registry: with one, the id of the schema before a payload is read and written (JSON Schema only). While it",
+        "is away, consumption pauses.",
+    ],
+    keys: &[
+        ("url", &["Address such as https://host:8081, without a login in it."]),
+        ("user", &["User of the login."]),
+        ("password", &["Password of the login; better in a file."]),
+        ("password_file", &["File that holds the password."]),
+        ("ca_file", &["PEM file of the authority that signed its certificate; Mozilla's list by default."]),
+        (
+            "timeout",
+            &["Longest wait for an answer. Shorter takes a slow registry for one that is away, longer pauses later."],
+        ),
+        (
+            "register",
+            &["Whether a schema that is written is registered. When false it must be there, or publishing fails."],
+        ),
+        ("subject", &["Subject of a schema, with {topic} and, where one topic carries several types, {type}."]),
+    ],
+};

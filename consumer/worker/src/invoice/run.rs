@@ -3,12 +3,14 @@
 use std::future::{Future, IntoFuture};
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, select, try_join};
 use sekali_consumer::http::HttpInbox;
 use sekali_consumer::{Config, Consumer, Error, ErrorKind, Inbox, SqlError, admin, shutdown_signal};
+use sekali_producer::Contract;
 use tokio::net::TcpListener;
 
 use super::{Invoices, create_tables, webhooks};
@@ -38,7 +40,8 @@ pub async fn run(config: Config, arguments: InvoiceArgs) -> Result<(), Error> {
     admin::topics::require(&config.kafka, &[&arguments.created_topic]).await?;
     let (postgres, name) = (config.postgres.clone(), config.consumer_name().to_owned());
     let drain_timeout = config.consumer.drain_timeout;
-    let invoices = Invoices::new(arguments.created_topic);
+    let contract = Contract::new(&config.schemas, &config.registry)?.map(Arc::new);
+    let invoices = Invoices::new(arguments.created_topic).under(contract);
     let consumer = Consumer::connect(config, invoices.clone()).await?;
     let listener = TcpListener::bind(arguments.listen).await.map_err(|error| {
         let doing = format!("open {} for POST /webhooks/orders (set --listen to another address)", arguments.listen);

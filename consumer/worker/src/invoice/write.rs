@@ -42,7 +42,10 @@ impl Invoices {
         };
         let event = Event::of(&self.created_topic, ResourceId::new(created.order_id.clone())?, &created)?;
         let event = event.idempotency_key(created.idempotency_key()?).source("/sekali/invoice")?;
-        outbox::enqueue(tx, event).await?;
+        match self.contract.as_ref().filter(|_| tx.contract().is_none()) {
+            Some(contract) => outbox::enqueue(tx, contract.write(event).await?).await?,
+            None => outbox::enqueue(tx, event).await?,
+        }
         answer(&created)
     }
 }
