@@ -85,12 +85,12 @@ async fn the_blocking_crate_enqueues_in_its_own_transaction() {
     let enqueued = tokio::task::spawn_blocking(move || {
         let mut client = postgres::Client::connect(&url, postgres::NoTls).unwrap();
         let mut tx = client.transaction().unwrap();
-        outbox::sync::enqueue(&mut tx, &sold(&name, "a", 99)).unwrap();
+        outbox::sync::enqueue(&mut tx, sold(&name, "a", 99)).unwrap();
         tx.rollback().unwrap();
         let mut tx = client.transaction().unwrap();
-        outbox::sync::enqueue(&mut tx, &sold(&name, "a", 1)).unwrap();
+        outbox::sync::enqueue(&mut tx, sold(&name, "a", 1)).unwrap();
         outbox::sync::enqueue_all(&mut tx, [sold(&name, "a", 2), sold(&name, "a", 3)]).unwrap();
-        outbox::sync::enqueue_after(&mut tx, Duration::from_secs(1), &sold(&name, "a", 4)).unwrap();
+        outbox::sync::enqueue_after(&mut tx, Duration::from_secs(1), sold(&name, "a", 4)).unwrap();
         tx.commit().unwrap();
     });
     enqueued.await.unwrap();

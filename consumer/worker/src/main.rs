@@ -66,7 +66,7 @@ async fn run(cli: Cli) -> Result<(), Error> {
     match cli.group {
         Group::Stock(arguments) => run_stock(config, arguments).await,
         Group::Invoice(arguments) => invoice::run(config, arguments).await,
-        Group::Email(arguments) => email::run(config, arguments).await,
+        Group::Email(arguments) => Box::pin(email::run(config, arguments)).await,
     }
 }
 

@@ -5,22 +5,12 @@ use std::time::Duration;
 use sekali_schemas::array_literal;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::{Error, ErrorKind, IntoRecord, OutboundRecord};
+use crate::{Error, ErrorKind, OutboundRecord};
 
 type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// Beyond this a delay is a mistake in its unit.
 const DELAY_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
-
-pub(super) fn checked(record: impl IntoRecord) -> Result<OutboundRecord, Error> {
-    let record = record.into_record()?;
-    record.check()?;
-    Ok(record)
-}
-
-pub(super) fn all_checked<R: IntoRecord>(records: impl IntoIterator<Item = R>) -> Result<Vec<OutboundRecord>, Error> {
-    records.into_iter().map(checked).collect()
-}
 
 /// One record.
 pub(super) struct One<'a> {

@@ -18,8 +18,8 @@ use std::time::Duration;
 use postgres::Transaction;
 
 use super::failed;
-use super::statements::{Delayed, Many, One, all_checked, checked};
-use crate::{Error, IntoRecord};
+use super::statements::{Delayed, Many, One};
+use crate::{Error, IntoRecord, OutboundRecord};
 
 /// As [`outbox::enqueue`](super::enqueue).
 ///
@@ -46,10 +46,16 @@ pub fn enqueue_after(tx: &mut Transaction<'_>, delay: Duration, record: impl Int
 /// # Errors
 /// As there.
 pub fn enqueue_all<R: IntoRecord>(tx: &mut Transaction<'_>, records: impl IntoIterator<Item = R>) -> Result<(), Error> {
-    let records = all_checked(records)?;
+    let records: Vec<OutboundRecord> = records.into_iter().map(checked).collect::<Result<_, _>>()?;
     if records.is_empty() {
         return Ok(());
     }
     tx.execute_typed(Many::SQL, &Many::of(&records).params()).map_err(|error| failed(&error))?;
     Ok(())
+}
+
+fn checked(record: impl IntoRecord) -> Result<OutboundRecord, Error> {
+    let record = record.into_record()?;
+    record.check()?;
+    Ok(record)
 }
