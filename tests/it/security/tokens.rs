@@ -15,8 +15,8 @@ use sekali_tests::harness::eventually;
 use sekali_tests::scripted::Scripted;
 use sekali_tests::skip;
 
-use super::enqueue;
 use super::kafka::Secured;
+use super::{enqueue, settled};
 
 const LIFETIME: Duration = Duration::from_secs(6);
 
@@ -95,10 +95,10 @@ async fn an_idle_group_renews_its_tokens_and_an_outage_of_their_source_heals() {
     let handler = Scripted::default();
     let member = group.start(handler.clone()).await;
     enqueue(&group, &["before"], "transient=1").await;
-    group.settled().await;
+    settled(&group, &["before"]).await;
     two_lifetimes().await;
     enqueue(&group, &["after"], "transient=1").await;
-    group.settled().await;
+    settled(&group, &["before", "after"]).await;
     admin::lag(&group.config).await.unwrap();
 
     tokens.is_down.store(true, Ordering::Relaxed);
@@ -108,8 +108,7 @@ async fn an_idle_group_renews_its_tokens_and_an_outage_of_their_source_heals() {
     assert!(error.contains("TokenProvider") && error.contains("the token endpoint is down"), "{error}");
     tokens.is_down.store(false, Ordering::Relaxed);
     enqueue(&group, &["healed"], "transient=1").await;
-    group.settled().await;
-    assert_eq!(group.effects().await.values().copied().collect::<Vec<_>>(), [1, 1, 1]);
+    settled(&group, &["before", "after", "healed"]).await;
     assert!(member.is_running() && group.dead_letters().await.is_empty());
     member.stop().await.unwrap();
 }
