@@ -78,8 +78,8 @@ async fn permissions(client: &Client) -> Result<Check, Error> {
                FROM (SELECT relname FROM pg_class
                      WHERE relnamespace = 'sekali'::regnamespace AND relkind IN ('r', 'p') AND NOT (
                          has_table_privilege(oid, 'SELECT')
-                         AND (relname = 'migration' OR has_table_privilege(oid, 'INSERT'))
-                         AND (relname IN ('migration', 'audit')
+                         AND (relname LIKE 'migration\\_%' OR has_table_privilege(oid, 'INSERT'))
+                         AND (relname LIKE 'migration\\_%' OR relname = 'audit'
                               OR has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')))
                      UNION ALL
                      SELECT relname FROM pg_class
