@@ -235,7 +235,7 @@ impl<H: Send + Sync + 'static> Consumer<H> {
         if !self.config.relay.embedded {
             return Ok(None);
         }
-        let relay = Relay::new(self.pool.clone(), &self.config.kafka, &self.config.relay)?;
+        let relay = Relay::new(self.pool.clone(), &self.config.kafka, &self.config.relay)?.giving_way();
         let wake = relay.wake_handle();
         side.running.spawn(relay.run(side.stop.clone()));
         Ok(Some(wake))

@@ -38,11 +38,15 @@ const FOLLOW_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// At shutdown, the page in hand has this long to be acknowledged. What is not is published again by the next leader.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
-/// After a window, the pause is so many times as long as the database was busy with it: while much comes, the relay works
-/// on a part of its time, and windows grow instead of their number. Waiting for Kafka costs nobody anything.
+/// After a window, the pause is so many times as long as the database was busy with it, or as it took where the relay gives
+/// way: while much comes, the relay works on a part of its time, and windows grow instead of their number.
 const REST: u32 = 6;
+/// And never longer than this where it does not give way, so that what is enqueued is published soon.
+const REST_MAX: Duration = Duration::from_millis(15);
 /// Of the relay's producer, when the user says nothing.
 const LINGER: Duration = Duration::from_millis(1);
+/// The same of one that gives way.
+const LINGER_GENTLE: Duration = Duration::from_millis(5);
 /// How often the leader counts what waits.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -54,6 +58,7 @@ pub struct Relay {
     section: RelaySection,
     wake: Arc<Notify>,
     answered: LastAnswer,
+    gives_way: bool,
 }
 
 /// When the database last told a relay who leads.
@@ -89,7 +94,25 @@ impl Relay {
             .set("topic.metadata.propagation.max.ms", "2000");
         client.create_native_config().map_err(|error| crate::explain(&error, &crate::KafkaCauses::new()))?;
         let (kafka, section) = (kafka.clone(), section.clone());
-        Ok(Relay { pool, client, kafka, section, wake: Arc::default(), answered: LastAnswer::default() })
+        Ok(Relay {
+            pool,
+            client,
+            kafka,
+            section,
+            wake: Arc::default(),
+            answered: LastAnswer::default(),
+            gives_way: false,
+        })
+    }
+
+    /// Lets it work on a smaller part of its time while much comes: for a process that has something more urgent to do than
+    /// to publish. Then a record may wait for up to `relay.poll_idle` longer.
+    pub fn giving_way(mut self) -> Relay {
+        self.gives_way = true;
+        if self.kafka.linger.is_none() {
+            self.client.set("linger.ms", LINGER_GENTLE.as_millis().to_string());
+        }
+        self
     }
 
     /// Call `notify_one` on it after a transaction that enqueued has committed: the relay looks at once.
@@ -178,8 +201,7 @@ impl Relay {
                 }
                 Ok(Step::WindowEnded) => {
                     (pause, backoff) = (self.section.poll_busy, Backoff::default());
-                    let busy = began.elapsed().saturating_sub(waited);
-                    let rest = (busy * REST).min(self.section.poll_idle);
+                    let rest = self.rest(began.elapsed(), waited);
                     tokio::select! {
                         () = sleep(rest) => {}
                         () = shutdown.cancelled() => return,
@@ -203,6 +225,12 @@ impl Relay {
             }
             (began, waited) = (Instant::now(), Duration::ZERO);
         }
+    }
+
+    /// After a window that took so long, with so much of it spent waiting for Kafka.
+    fn rest(&self, took: Duration, waited: Duration) -> Duration {
+        let rest = if self.gives_way { took * REST } else { (took.saturating_sub(waited) * REST).min(REST_MAX) };
+        rest.min(self.section.poll_idle)
     }
 
     /// Keeps the gauges right for as long as this process leads, also while Kafka is away.

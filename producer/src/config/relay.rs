@@ -16,8 +16,8 @@ pub struct RelaySection {
     /// twice; too long: nothing is published for that time after a crash. At least 1 s. Default `"10s"`.
     #[serde(with = "duration")]
     pub lease_ttl: Duration,
-    /// Pause between two looks at the outbox while there is traffic, besides a rest of six times as long as publishing took,
-    /// at most `poll_idle`. Too short: load on the database; too long: latency. Default `"5ms"`.
+    /// Pause between two looks at the outbox while there is traffic, besides a rest in proportion to its work: at most
+    /// 15 ms, or `poll_idle` inside a consumer, whose own work comes first. Too short: load on the database; too long: latency. Default `"5ms"`.
     #[serde(with = "duration")]
     pub poll_busy: Duration,
     /// Longest pause when nothing comes. Too short: load on an idle database; too long: the first record after a quiet
