@@ -248,7 +248,12 @@ async fn what_a_killed_process_had_in_progress_is_performed_again_after_its_leas
     group.settled_within(2 * LIMIT).await;
     member.stop().await.unwrap();
     let effects = group.effects().await;
-    assert_eq!((effects.len(), effects.values().all(|it| *it == 1)), (60, true), "{effects:?}");
+    const STATES: &str = "SELECT coalesce(string_agg(state || ' ' || attempt || ' x ' || count, ', '), '') FROM \
+        (SELECT state, attempt, count(*) FROM sekali.inbox GROUP BY 1, 2) AS it";
+    const DEAD: &str = "SELECT coalesce(string_agg(key_text || ' ' || class || ' ' || code || ' ' || message, ', '), '') \
+        FROM sekali.dead_letter";
+    let states = (group.database.scalar::<String>(STATES).await, group.database.scalar::<String>(DEAD).await);
+    assert_eq!((effects.len(), effects.values().all(|it| *it == 1)), (60, true), "{states:?} {effects:?}");
     let performed = attempts(&group).await;
     let again = performed.values().filter(|it| 1 < it.len()).count();
     assert!(again <= in_progress, "only what was in progress is performed again: {again} of {in_progress}");

@@ -186,7 +186,8 @@ impl<M> Owned<M> {
 
     /// Passes over holes, when everything before them is decided. A client that passes over something is alive.
     pub(super) fn reached(&mut self, now: Timestamp, offset: Offset) {
-        if self.buffer.is_empty() && self.in_hand == 0 && self.paused.is_none() && self.position < Some(offset) {
+        let all_decided = self.buffer.is_empty() && self.in_hand == 0 && self.open.is_empty();
+        if all_decided && self.paused.is_none() && self.position < Some(offset) {
             self.position = Some(offset);
             self.quiet_since = now;
             self.starved_since = None;

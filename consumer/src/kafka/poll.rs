@@ -250,7 +250,10 @@ impl Poller {
         let mut chunk = Chunk::default();
         let mut wait = if self.paused.is_empty() && !self.is_heavy { POLL_WAIT } else { POLL_WAIT_PAUSED };
         while chunk.len() < CHUNK_RECORDS_MAX && chunk.len_bytes() < CHUNK_BYTES_MAX {
-            match self.consumer.poll(wait) {
+            let polled = self.consumer.poll(wait);
+            // Before what the same call brought: of a partition that went and came back in it, that is new.
+            forget_given_up(self.consumer.context(), &mut self.paused, &mut chunk);
+            match polled {
                 None => break,
                 Some(Ok(message)) => {
                     if let Some(partition) = self.consumer.context().partition(message.topic(), message.partition()) {
@@ -264,16 +267,12 @@ impl Poller {
             }
             wait = Duration::ZERO;
         }
-        let given_up =
-            std::mem::take(&mut *self.consumer.context().given_up.lock().unwrap_or_else(PoisonError::into_inner));
-        // Pauses end with the assignment.
-        self.paused.retain(|it, _| !given_up.contains(it));
         if !self.paused.values().any(|(_, told)| !told) {
             self.full_since = None;
         }
         if 0 < chunk.len() {
             let held = self.memory.hold(chunk.len_bytes());
-            let runs = self.reader.read(chunk, held, &given_up);
+            let runs = self.reader.read(chunk, held);
             self.consumer.context().tell(Polled::Records(runs));
         }
         if POSITIONS_INTERVAL < self.positions_at.elapsed() {
@@ -333,5 +332,14 @@ impl Poller {
             list.add_partition(self.reader.routes.name(it.topic), it.number);
         }
         list
+    }
+}
+
+/// Pauses end with the assignment, and what was fetched under it is for whoever has the partition next.
+fn forget_given_up(context: &Context, paused: &mut BTreeMap<Partition, (PauseReason, bool)>, chunk: &mut Chunk) {
+    let given_up = std::mem::take(&mut *context.given_up.lock().unwrap_or_else(PoisonError::into_inner));
+    if !given_up.is_empty() {
+        paused.retain(|it, _| !given_up.contains(it));
+        chunk.drop_of(&given_up);
     }
 }

@@ -41,6 +41,8 @@ struct Place {
     offset: i64,
     timestamp_ms: Option<i64>,
     headers_readable: bool,
+    /// Fetched under an assignment that has ended.
+    is_dropped: bool,
 }
 
 impl Chunk {
@@ -70,7 +72,15 @@ impl Chunk {
             offset: message.offset(),
             timestamp_ms: message.timestamp().to_millis(),
             headers_readable,
+            is_dropped: false,
         });
+    }
+
+    /// Drops what is here of such partitions: whoever has them next reads it again.
+    pub(crate) fn drop_of(&mut self, partitions: &[Partition]) {
+        for place in self.places.iter_mut().filter(|it| partitions.contains(&it.partition)) {
+            place.is_dropped = true;
+        }
     }
 }
 
@@ -84,18 +94,12 @@ pub(crate) fn key_id(topic: u16, key: &[u8]) -> KeyId {
 }
 
 impl Reader {
-    /// Reads a chunk; records of one partition stand together as they were fetched. Those of `dropped` partitions were
-    /// fetched under an assignment that has ended.
+    /// Reads a chunk; records of one partition stand together as they were fetched.
     /// `held` counts the chunk's bytes for as long as any of its records lives.
-    pub(crate) fn read(
-        &self,
-        chunk: Chunk,
-        held: Held,
-        dropped: &[Partition],
-    ) -> Vec<(Partition, Vec<Record<Incoming>>)> {
+    pub(crate) fn read(&self, chunk: Chunk, held: Held) -> Vec<(Partition, Vec<Record<Incoming>>)> {
         let mut runs: Vec<(Partition, Vec<Record<Incoming>>)> = Vec::new();
         for (place, parts) in chunk.places.iter().zip(chunk.arena.freeze(held)) {
-            if dropped.contains(&place.partition) {
+            if place.is_dropped {
                 continue;
             }
             let record = KafkaRecord {

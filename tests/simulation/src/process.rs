@@ -422,7 +422,7 @@ impl Process {
                 }
                 Action::Decide { lane, item, decision } => self.start(world, lane, Work::Decide(item, decision)),
                 Action::Perform(leased) => self.begin_effect(world, leased),
-                Action::GiveBack(leased) => leased.iter().for_each(|it| self.give_back(world, it)),
+                Action::GiveBack(leased) => self.give_back_unused(world, &leased),
                 Action::Record { lane, records } => self.start(world, lane, Work::Record(records)),
                 Action::Commit(positions) => {
                     if self.shape.one_commit_on_its_way {

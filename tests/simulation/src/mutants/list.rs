@@ -193,13 +193,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     // Holes in the log, and clients that hand out nothing.
     mutant(
         "partition.rs",
-        "self.in_hand == 0 && self.paused.is_none() && self.position < Some(offset)",
-        "self.position < Some(offset)",
+        "if all_decided && self.paused.is_none() && self.position < Some(offset)",
+        "if self.position < Some(offset)",
     ),
     mutant(
         "partition.rs",
-        "if self.buffer.is_empty() && self.in_hand == 0 && self.paused",
-        "if self.in_hand == 0 && self.paused",
+        "let all_decided = self.buffer.is_empty() && self.in_hand == 0",
+        "let all_decided = self.in_hand == 0",
     ),
     mutant("partition.rs", "self.starved_since.filter(|_| !self.leaving)", "self.starved_since"),
     mutant(

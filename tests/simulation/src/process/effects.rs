@@ -97,8 +97,17 @@ impl Process {
         self.performing.push(leased);
     }
 
-    /// Ends a lease under which nothing was begun. Of every other one that gets lost on the way: it runs out.
-    pub(super) fn give_back(&mut self, world: &mut World, leased: &Leased<Logged>) {
+    pub(super) fn give_back_unused(&mut self, world: &mut World, leased: &[Leased<Logged>]) {
+        for it in leased {
+            if it.item.epoch == Epoch::HELD && !self.stopping {
+                world.violated("gave a held message back, which belongs to no partition".to_owned());
+            }
+            self.give_back(world, it);
+        }
+    }
+
+    /// Ends a lease under which nothing runs. Of every other one that gets lost on the way: it runs out.
+    fn give_back(&mut self, world: &mut World, leased: &Leased<Logged>) {
         if self.performing.iter().any(|it| it.fence == leased.fence) {
             world.violated("gave the lease of an effect in progress back".to_owned());
         }
