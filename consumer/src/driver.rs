@@ -55,7 +55,7 @@ pub(crate) struct Driver {
 /// The longest the loop sleeps, so that a loop that turns can be told from one that stands still.
 const TURN_MAX: Duration = Duration::from_millis(500);
 /// Longest wait for the client to leave the group.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What a turn of the loop means for the next one.
 enum Turn {
