@@ -35,23 +35,17 @@ pub async fn run_relay(config: &Config, shutdown: impl Future<Output = ()> + Sen
         None => None,
     };
     let stop_relay = CancellationToken::new();
-    let running = tokio::spawn(relay.run(stop_relay.clone()));
-    let abort = running.abort_handle();
-    tokio::pin!(running);
-    let ended = tokio::select! {
-        ended = &mut running => ended,
-        () = shutdown => {
-            stop_relay.cancel();
-            running.await
-        }
+    let ask = async {
+        shutdown.await;
+        stop_relay.cancel();
     };
-    abort.abort();
+    tokio::join!(relay.run(stop_relay.clone()), ask);
     stop.cancel();
     if let Some(serving) = serving {
         // What is left of a request at the end is of no interest.
         let _cut_off = serving.await;
     }
-    ended.map_err(|error| Error::new(sekali_producer::ErrorKind::System, "run the relay").because(error))
+    Ok(())
 }
 
 struct RelayHealth {

@@ -43,10 +43,9 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 const REST: u32 = 6;
 /// And never longer than this where it does not give way, so that what is enqueued is published soon.
 const REST_MAX: Duration = Duration::from_millis(15);
-/// Of the relay's producer, when the user says nothing.
+/// Of the producer of a relay that does not give way, when the user says nothing: a page is handed over at once, and nothing
+/// that comes later is worth waiting for.
 const LINGER: Duration = Duration::from_millis(1);
-/// The same of one that gives way.
-const LINGER_GENTLE: Duration = Duration::from_millis(5);
 /// How often the leader counts what waits.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -88,8 +87,6 @@ impl Relay {
             // key goes through would break their order. For the same reason a refused batch stops the producer.
             .set("message.timeout.ms", "0")
             .set("enable.gapless.guarantee", "true")
-            // A page is handed over at once: nothing that comes later is worth waiting for.
-            .set("linger.ms", kafka.linger.unwrap_or(LINGER).as_millis().to_string())
             // The relay has its own patience with missing topics.
             .set("topic.metadata.propagation.max.ms", "2000");
         client.create_native_config().map_err(|error| crate::explain(&error, &crate::KafkaCauses::new()))?;
@@ -109,9 +106,6 @@ impl Relay {
     /// to publish. Then a record may wait for up to `relay.poll_idle` longer.
     pub fn giving_way(mut self) -> Relay {
         self.gives_way = true;
-        if self.kafka.linger.is_none() {
-            self.client.set("linger.ms", LINGER_GENTLE.as_millis().to_string());
-        }
         self
     }
 
@@ -177,7 +171,11 @@ impl Relay {
 
     /// Publishes until shutdown, or until the database says that another leads.
     async fn publish(&self, lease: &Lease, shutdown: &CancellationToken) {
-        let publisher = Publisher::new(self.client.clone(), self.kafka.clone());
+        let mut client = self.client.clone();
+        if !self.gives_way && self.kafka.linger.is_none() {
+            client.set("linger.ms", LINGER.as_millis().to_string());
+        }
+        let publisher = Publisher::new(client, self.kafka.clone());
         let mut term = Term::new(&self.pool, lease, publisher, self.section.page_messages_max);
         let mut pause = self.section.poll_busy;
         let mut backoff = Backoff::default();

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use sekali_producer::{OutboundRecord, outbox};
 use sekali_schemas::{Headers, Record};
-use sekali_tests::harness::{Kafka, Process, Program, TestDatabase, eventually, kafka};
+use sekali_tests::harness::{Kafka, Process, TestDatabase, eventually, kafka};
+use sekali_tests::worker::relay;
 use tokio_postgres::Client;
 
 const WRITERS: usize = 16;
@@ -21,15 +22,9 @@ const KILLS: usize = 5;
 const PAGE: usize = 1_000;
 const LIMIT: Duration = Duration::from_secs(180);
 
-fn relay(kafka: &Kafka, database: &TestDatabase) -> Process {
-    Program::of_workspace("sekali")
-        .arg("relay")
-        .env("SEKALI_KAFKA__BROKERS", kafka.bootstrap())
-        .env("SEKALI_POSTGRES__URL", database.url())
-        .env("SEKALI_RELAY__LEASE_TTL", "1s")
-        .env("SEKALI_RELAY__PAGE_MESSAGES_MAX", PAGE.to_string())
-        .env("SEKALI_ADMIN__LISTEN", "none")
-        .spawn()
+fn start(kafka: &Kafka, database: &TestDatabase) -> Process {
+    let program = relay(kafka, database).env("SEKALI_RELAY__LEASE_TTL", "1s");
+    program.env("SEKALI_RELAY__PAGE_MESSAGES_MAX", PAGE.to_string()).spawn()
 }
 
 /// Enqueues the next event of each key, in one transaction that locks the keys first.
@@ -95,12 +90,12 @@ async fn sixteen_writers_and_five_kills_of_the_relay_lose_and_reorder_nothing() 
         write(&mut holder, &name, &own, "kept later", Duration::ZERO, true).await;
     }));
     let published = async || kafka.end_offsets(&topic).await.values().sum::<i64>() as usize;
-    let mut running = relay(kafka, &database);
+    let mut running = start(kafka, &database);
     for kill in 1..=KILLS {
         let enough = EVENTS * kill / (KILLS + 1);
         eventually("some more are published", LIMIT, async || enough <= published().await).await;
         running.sigkill().await;
-        running = relay(kafka, &database);
+        running = start(kafka, &database);
     }
     for writer in writers {
         writer.await.unwrap();

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use sekali_schemas::Record;
-use sekali_tests::harness::{Kafka, Process, Program, TestDatabase, eventually, kafka, workspace_root};
+use sekali_tests::harness::{Kafka, Program, TestDatabase, eventually, kafka, workspace_root};
 use sekali_tests::http::post;
+use sekali_tests::worker::relay;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -26,15 +27,6 @@ async fn published(kafka: &Kafka, topic: &str, count: usize) -> Vec<Record> {
     })
     .await;
     kafka.read_all(topic).await
-}
-
-fn relay(kafka: &Kafka, database: &TestDatabase) -> Process {
-    Program::of_workspace("sekali")
-        .arg("relay")
-        .env("SEKALI_KAFKA__BROKERS", kafka.bootstrap())
-        .env("SEKALI_POSTGRES__URL", database.url())
-        .env("SEKALI_ADMIN__LISTEN", "none")
-        .spawn()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,7 +71,7 @@ async fn a_till_without_async_sells_what_is_there_and_publishes_it() {
     database.execute("INSERT INTO shelf VALUES ('SKU-1', 5)").await;
     let sales = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(sales.path(), "SKU-1 2\nSKU-1 4\nSKU-2 1\nSKU-1 3\n").unwrap();
-    let mut relay = relay(kafka, &database);
+    let mut relay = relay(kafka, &database).spawn();
     let till = Program::of_workspace("till").arg(sales.path()).env("STOCK_TOPIC", &topic);
     let mut till = till.env("DATABASE_URL", database.url()).spawn();
     assert!(till.wait(LIMIT).await.success(), "{}", till.stderr());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sekali_worker::stock::create_tables;
 
 use crate::group::Group;
-use crate::harness::{Process, Program, eventually};
+use crate::harness::{Kafka, Process, Program, TestDatabase, eventually};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -94,6 +94,18 @@ impl Worker {
     pub async fn metrics(&self) -> String {
         self.get("/metrics").await.expect("the port is open").1
     }
+}
+
+/// `sekali relay` for a database, without an admin port; not yet started.
+///
+/// # Panics
+/// It has not been built.
+pub fn relay(kafka: &Kafka, database: &TestDatabase) -> Program {
+    Program::of_workspace("sekali")
+        .arg("relay")
+        .env("SEKALI_KAFKA__BROKERS", kafka.bootstrap())
+        .env("SEKALI_POSTGRES__URL", database.url())
+        .env("SEKALI_ADMIN__LISTEN", "none")
 }
 
 /// Value of the first series that begins so.

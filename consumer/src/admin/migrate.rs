@@ -41,8 +41,8 @@ pub struct AppliedMigration {
     pub name: String,
 }
 
-/// Brings these parts of schema `sekali` to the version of this program. Safe to run twice and from several machines at once: one
-/// works, the others wait for it and find nothing left to do.
+/// Brings these parts of schema `sekali` to the version of this program. Safe to run twice and from several machines at
+/// once: one works, the others wait for it and find nothing left to do.
 ///
 /// # Errors
 /// The database cannot be reached, the role may not create the schema, another migration holds the lock for a minute,
