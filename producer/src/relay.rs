@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::lease::Lease;
 use self::publisher::Publisher;
 use self::term::{Step, Term};
+use self::vacuum::Deleted;
 use crate::config::{KafkaSection, RelaySection};
 use crate::{Error, metrics};
 
@@ -31,6 +32,7 @@ mod lease;
 mod page;
 mod publisher;
 mod term;
+mod vacuum;
 
 /// A follower looks this often whether the lease is free.
 const FOLLOW_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -154,15 +156,17 @@ impl Relay {
         tracing::info!(fence = lease.fence(), "this relay leads");
         metrics::OUTBOX_LEADER.level(&[]).set(1.0);
         let _gauges = LeaderGauges;
+        let deleted = Deleted::default();
         let shutdown_seen = tokio::select! {
             biased;
             () = lease.keep(&self.pool, self.section.lease_ttl, &self.answered) => {
                 tracing::warn!(fence = lease.fence(), "the relay lost its lease: publishing stops here");
                 false
             }
-            () = self.publish(&lease, shutdown) => shutdown.is_cancelled(),
+            () = self.publish(&lease, &deleted, shutdown) => shutdown.is_cancelled(),
             () = self.observe() => false,
             () = later::keep_moving(&self.pool, &self.wake) => false,
+            () = vacuum::keep_small(&self.pool, &deleted) => false,
         };
         if shutdown_seen && let Err(error) = lease.release(&self.pool).await {
             tracing::warn!(error = %error.chain(), "the relay cannot release its lease; it runs out by itself");
@@ -170,13 +174,13 @@ impl Relay {
     }
 
     /// Publishes until shutdown, or until the database says that another leads.
-    async fn publish(&self, lease: &Lease, shutdown: &CancellationToken) {
+    async fn publish(&self, lease: &Lease, deleted: &Deleted, shutdown: &CancellationToken) {
         let mut client = self.client.clone();
         if !self.gives_way && self.kafka.linger.is_none() {
             client.set("linger.ms", LINGER.as_millis().to_string());
         }
         let publisher = Publisher::new(client, self.kafka.clone());
-        let mut term = Term::new(&self.pool, lease, publisher, self.section.page_messages_max);
+        let mut term = Term::new(&self.pool, lease, publisher, deleted, self.section.page_messages_max);
         let mut pause = self.section.poll_busy;
         let mut backoff = Backoff::default();
         let (mut began, mut waited) = (Instant::now(), Duration::ZERO);

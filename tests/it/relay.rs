@@ -449,3 +449,23 @@ async fn a_page_has_its_limits_and_a_window_many_pages() {
     assert_eq!(by_key["k"], (0..50).collect::<Vec<u32>>());
     relay.stop().await;
 }
+
+/// Autovacuum counts apart.
+#[tokio::test]
+async fn the_leader_vacuums_the_outbox_after_many_rows() {
+    const VACUUMED: &str = "SELECT pg_stat_get_vacuum_count('sekali.outbox'::regclass)";
+    let bench = Bench::new("vacuum", 1).await;
+    let fill = |rows: usize| {
+        let topic = &bench.topic;
+        format!("INSERT INTO sekali.outbox (topic, payload) SELECT '{topic}', 'x' FROM generate_series(1, {rows})")
+    };
+    bench.database.execute(&fill(40_000)).await;
+    let relay = bench.relay_with(1000);
+    bench.outbox_is_empty().await;
+    assert_eq!(bench.database.scalar::<i64>(VACUUMED).await, 0, "few rows are left to autovacuum");
+    bench.database.execute(&fill(20_000)).await;
+    bench.outbox_is_empty().await;
+    eventually("the outbox is vacuumed", LIMIT, async || 0 < bench.database.scalar::<i64>(VACUUMED).await).await;
+    assert_eq!(bench.kafka.end_offsets(&bench.topic).await.values().sum::<i64>(), 60_000);
+    relay.stop().await;
+}

@@ -11,6 +11,7 @@ use super::cursor::{self, Fetched, State, Window};
 use super::lease::Lease;
 use super::page::{Outcome, Page, Refused};
 use super::publisher::{Answers, Publisher};
+use super::vacuum::Deleted;
 use crate::{Error, metrics};
 
 /// The same trouble is a warning once in this time.
@@ -34,6 +35,7 @@ pub(super) struct Term<'a> {
     pool: &'a Pool,
     lease: &'a Lease,
     publisher: Publisher,
+    deleted: &'a Deleted,
     page_messages_max: NonZeroUsize,
     is_adopted: bool,
     /// The window in hand and its next page, already read.
@@ -48,10 +50,21 @@ impl<'a> Term<'a> {
         pool: &'a Pool,
         lease: &'a Lease,
         publisher: Publisher,
+        deleted: &'a Deleted,
         page_messages_max: NonZeroUsize,
     ) -> Term<'a> {
         let waited = Duration::ZERO;
-        Term { pool, lease, publisher, page_messages_max, is_adopted: false, ahead: None, warned_at: None, waited }
+        Term {
+            pool,
+            lease,
+            publisher,
+            deleted,
+            page_messages_max,
+            is_adopted: false,
+            ahead: None,
+            warned_at: None,
+            waited,
+        }
     }
 
     /// How long it waited for Kafka since this was asked last.
@@ -113,6 +126,7 @@ impl<'a> Term<'a> {
         if !cursor::advance(pool, self.lease, &window, &ids, is_done, &refused).await? {
             return Ok(Step::NotLeading);
         }
+        self.deleted.add(ids.len());
         for it in &refused {
             metrics::OUTBOX_PUBLISHED.count(&[("result", "refused")]).increment(1);
             tracing::error!(

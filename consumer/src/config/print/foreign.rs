@@ -91,7 +91,8 @@ pub(crate) const POSTGRES: Docs = Docs {
             "pool_max_connections",
             &[
                 "Connections of this process at most, at least consumer.executors + 4. Fewer wait for each other;",
-                "more use up the server's max_connections over all processes.",
+                "more use up the server's max_connections over all processes. The relay opens one beside them while it",
+                "vacuums the outbox.",
             ],
         ),
         (
