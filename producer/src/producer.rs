@@ -1,21 +1,17 @@
 //! Publishing at once.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use rdkafka::ClientConfig;
-use rdkafka::producer::{FutureProducer, Producer as _};
-use rdkafka::util::Timeout;
+use std::time::{Duration, Instant};
 
 use crate::config::KafkaSection;
-use crate::{Contract, Error, ErrorKind, IntoRecord, KafkaCauses, OutboundRecord, explain};
+use crate::{Contract, Error, ErrorKind, IntoRecord, KafkaCauses, OutboundRecord, PolledProducer, explain};
 
 /// Publishes on Kafka and waits for the broker. Idempotent, `acks=all`. Clones share one connection.
 ///
 /// A record sent here is not part of your database transaction: for that, see [`outbox`](crate::outbox).
 #[derive(Clone)]
 pub struct Producer {
-    client: FutureProducer<KafkaCauses>,
+    client: PolledProducer,
     causes: KafkaCauses,
     contract: Option<Arc<Contract>>,
 }
@@ -44,7 +40,8 @@ impl Producer {
     pub async fn connect(section: &KafkaSection) -> Result<Producer, Error> {
         let mut config = section.producer_config()?;
         config.set("message.timeout.ms", DELIVERY_TIMEOUT.as_millis().to_string());
-        let (client, causes) = create(&config, section.causes())?;
+        let causes = section.causes();
+        let client = PolledProducer::create(&config, &causes)?;
         let producer = Producer { client, causes, contract: None };
         let probe = producer.clone();
         tokio::task::spawn_blocking(move || probe.wait_for_broker())
@@ -77,10 +74,9 @@ impl Producer {
     /// As [`Producer::send`].
     pub async fn send_record(&self, record: OutboundRecord) -> Result<Delivery, Error> {
         record.check()?;
-        match self.client.send(record.to_kafka(), Timeout::After(DELIVERY_TIMEOUT)).await {
-            Ok(delivery) => Ok(Delivery { partition: delivery.partition, offset: delivery.offset }),
-            Err((error, _)) => Err(explain(&error, &self.causes)),
-        }
+        let explained = |error| explain(&error, &self.causes);
+        let answer = self.client.send(&record, Some(Instant::now() + DELIVERY_TIMEOUT)).await.map_err(explained)?;
+        answer.await.map_err(explained)
     }
 
     /// Waits until every record that was sent has its answer. An empty queue does not mean success: the result of each
@@ -109,14 +105,6 @@ impl Producer {
         let silent = rdkafka::error::KafkaError::Global(rdkafka::types::RDKafkaErrorCode::BrokerTransportFailure);
         Err(explain(&silent, &self.causes))
     }
-}
-
-pub(crate) fn create(
-    config: &ClientConfig,
-    causes: KafkaCauses,
-) -> Result<(FutureProducer<KafkaCauses>, KafkaCauses), Error> {
-    let client = config.create_with_context(causes.clone()).map_err(|error| explain(&error, &causes))?;
-    Ok((client, causes))
 }
 
 #[cfg(test)]

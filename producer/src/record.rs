@@ -5,9 +5,10 @@ use std::fmt;
 
 use bytes::Bytes;
 use rdkafka::message::{Header as KafkaHeader, OwnedHeaders};
-use rdkafka::producer::FutureRecord;
+use rdkafka::producer::BaseRecord;
 use sekali_schemas::{DecodeError, Headers, cloudevents, topics};
 
+use crate::polled::{Answer, AnsweredRecord};
 use crate::{Error, ErrorKind, InvalidEvent};
 
 /// One record to publish. Key, payload and headers arrive byte for byte; null stays null.
@@ -44,18 +45,19 @@ impl OutboundRecord {
         Ok(())
     }
 
-    pub(crate) fn to_kafka(&self) -> FutureRecord<'_, [u8], [u8]> {
+    pub(crate) fn to_kafka(&self, answer: Box<Answer>) -> AnsweredRecord<'_> {
         let mut headers = OwnedHeaders::new_with_capacity(self.headers.len());
         for header in self.headers.iter() {
             headers = headers.insert(KafkaHeader { key: header.name, value: header.value });
         }
-        FutureRecord {
+        BaseRecord {
             topic: &self.topic,
             partition: None,
             payload: self.payload.as_deref(),
             key: self.key.as_deref(),
             timestamp: None,
             headers: (!self.headers.is_empty()).then_some(headers),
+            delivery_opaque: answer,
         }
     }
 }

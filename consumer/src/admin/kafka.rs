@@ -8,9 +8,8 @@ use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ConfigResource, Con
 use rdkafka::admin::{OwnedResourceSpecifier, ResourceSpecifier};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::Metadata;
-use rdkafka::producer::{FutureProducer, Producer as _};
 use sekali_producer::config::KafkaSection;
-use sekali_producer::{Error, ErrorKind, KafkaCauses, explain};
+use sekali_producer::{Error, ErrorKind, KafkaCauses, PolledProducer, explain};
 
 use super::topics::Found;
 
@@ -28,7 +27,7 @@ const TOPIC_POLL: Duration = Duration::from_millis(100);
 pub(crate) struct Cluster {
     admin: Arc<AdminClient<KafkaCauses>>,
     /// Asked for metadata: its client serves the error callback, which the admin client's does not.
-    probe: Arc<FutureProducer<KafkaCauses>>,
+    probe: PolledProducer,
     causes: KafkaCauses,
 }
 
@@ -37,10 +36,9 @@ impl Cluster {
     pub(crate) async fn connect(section: &KafkaSection) -> Result<Cluster, Error> {
         let config = section.client_config()?;
         let causes = section.causes();
-        let probe: FutureProducer<KafkaCauses> =
-            config.create_with_context(causes.clone()).map_err(|error| explain(&error, &causes))?;
+        let probe = PolledProducer::create(&config, &causes)?;
         let admin = config.create_with_context(causes.clone()).map_err(|error| explain(&error, &causes))?;
-        let cluster = Cluster { admin: Arc::new(admin), probe: Arc::new(probe), causes };
+        let cluster = Cluster { admin: Arc::new(admin), probe, causes };
         cluster.metadata().await?;
         Ok(cluster)
     }

@@ -4,9 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdkafka::producer::{FutureProducer, Producer as _};
+use sekali_producer::PolledProducer;
 use sekali_producer::config::KafkaSection;
-use sekali_producer::{KafkaCauses, explain};
 
 use crate::Error;
 use crate::core::{Offset, Partition};
@@ -19,7 +18,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// kind has a thread that does, so that its login is renewed. It sees what is committed only, as every client by default.
 #[derive(Clone)]
 pub(crate) struct Lookout {
-    client: FutureProducer<KafkaCauses>,
+    client: PolledProducer,
     routes: Arc<Routes>,
 }
 
@@ -27,9 +26,7 @@ impl Lookout {
     /// # Errors
     /// A setting that the client refuses.
     pub(crate) fn new(section: &KafkaSection, routes: Arc<Routes>) -> Result<Lookout, Error> {
-        let causes = section.causes();
-        let client = section.client_config()?.create_with_context(causes.clone());
-        Ok(Lookout { client: client.map_err(|error| explain(&error, &causes))?, routes })
+        Ok(Lookout { client: PolledProducer::create(&section.client_config()?, &section.causes())?, routes })
     }
 
     /// Those of the partitions that end behind what the group's client fetches next. Waits for the broker; what it does

@@ -100,7 +100,8 @@ async fn nobody_at_the_address_is_said() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let section = KafkaSection::new(format!("127.0.0.1:{port}"));
     let config = section.producer_config().unwrap();
-    let (client, causes) = create(&config, section.causes()).unwrap();
+    let causes = section.causes();
+    let client = PolledProducer::create(&config, &causes).unwrap();
     let producer = Producer { client, causes, contract: None };
     let error = tokio::task::spawn_blocking(move || producer.wait_for_broker()).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Kafka);
@@ -111,17 +112,19 @@ async fn nobody_at_the_address_is_said() {
 fn a_refused_property_names_its_key() {
     let mut section = KafkaSection::new("a:1");
     section.properties = [("no.such.key".to_owned(), "x".to_owned())].into();
-    let error = create(&section.producer_config().unwrap(), section.causes()).err().unwrap();
+    let error = PolledProducer::create(&section.producer_config().unwrap(), &section.causes()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.chain().contains("no.such.key"), "{error:?}");
     section.properties = [("ssl.keystore.password".to_owned(), "hunter2".to_owned())].into();
-    let shown =
-        create(&section.producer_config().unwrap(), section.causes()).err().map(|it| it.chain()).unwrap_or_default();
+    let shown = PolledProducer::create(&section.producer_config().unwrap(), &section.causes())
+        .err()
+        .map(|it| it.chain())
+        .unwrap_or_default();
     assert!(!shown.contains("hunter2"), "{shown}");
     let mut section = KafkaSection::new("a:1");
     section.security_protocol = crate::config::SecurityProtocol::Ssl;
     section.ssl_ca_file = Some("/no/such/file".into());
-    let error = create(&section.producer_config().unwrap(), section.causes()).err().unwrap();
+    let error = PolledProducer::create(&section.producer_config().unwrap(), &section.causes()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.chain().contains("check kafka.ssl_ca_file"), "{error:?}");
     let unknown = rdkafka::error::KafkaError::Global(RDKafkaErrorCode::InvalidArgument);

@@ -6,19 +6,16 @@ use std::time::{Duration, Instant};
 use futures_util::future;
 use rdkafka::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::producer::{DeliveryFuture, FutureProducer, Producer as _, PurgeConfig};
-use tokio::runtime::Handle;
-use tokio::time::{interval, sleep};
+use rdkafka::producer::PurgeConfig;
+use tokio::time::interval;
 
 use super::cursor::Queued;
 use super::page::{Outcome, Reason};
 use crate::config::KafkaSection;
-use crate::{Error, KafkaCauses, explain, producer};
+use crate::{Delivery, Error, KafkaCauses, PolledProducer, explain};
 
 /// A topic that is missing or forbidden may be about to be made or granted: its records wait this long.
 const TOPIC_PATIENCE: Duration = Duration::from_secs(30);
-/// Pause while the producer's queue is full.
-const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(5);
 /// How often a wait for answers looks whether the producer has died.
 const FATAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest wait for the broker's word on a topic.
@@ -28,7 +25,7 @@ const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Publisher {
     client: ClientConfig,
     kafka: KafkaSection,
-    live: Option<(FutureProducer<KafkaCauses>, KafkaCauses)>,
+    live: Option<(PolledProducer, KafkaCauses)>,
     /// Since when each topic has been missing or forbidden.
     unusable_since: HashMap<String, Instant>,
 }
@@ -49,18 +46,21 @@ impl Publisher {
         let (client, causes) = self.live()?;
         let sent = send_all(&client, run).await;
         let results = wait_all(&client, sent).await;
-        if is_dead(&client) {
-            self.bury_client();
+        if client.is_dead() {
+            self.live = None;
         }
         let answers = self.judge(run, &results, &causes);
         self.ask_about_topics(run, &results).await;
         Ok(answers)
     }
 
-    fn live(&mut self) -> Result<(FutureProducer<KafkaCauses>, KafkaCauses), Error> {
+    fn live(&mut self) -> Result<(PolledProducer, KafkaCauses), Error> {
         let live = match self.live.take() {
             Some(live) => live,
-            None => producer::create(&self.client, self.kafka.causes())?,
+            None => {
+                let causes = self.kafka.causes();
+                (PolledProducer::create(&self.client, &causes)?, causes)
+            }
         };
         Ok(self.live.insert(live).clone())
     }
@@ -127,14 +127,6 @@ impl Publisher {
             tracing::debug!("the question about topics was cut off");
         }
     }
-
-    fn bury_client(&mut self) {
-        let Some(client) = self.live.take() else { return };
-        // Dropping waits for librdkafka's threads.
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn_blocking(move || drop(client));
-        }
-    }
 }
 
 /// Whatever was not answered when the term ends is thrown away: the next leader publishes it.
@@ -143,14 +135,14 @@ impl Drop for Publisher {
         if let Some((client, _)) = &self.live {
             client.purge(PurgeConfig::default().queue().inflight().non_blocking());
         }
-        self.bury_client();
     }
 }
 
-type Sent = Result<DeliveryFuture, KafkaError>;
-
-async fn send_all(client: &FutureProducer<KafkaCauses>, run: &[&Queued]) -> Vec<Sent> {
-    let mut sent: Vec<Sent> = Vec::with_capacity(run.len());
+async fn send_all(
+    client: &PolledProducer,
+    run: &[&Queued],
+) -> Vec<Result<impl Future<Output = Result<Delivery, KafkaError>> + use<>, KafkaError>> {
+    let mut sent = Vec::with_capacity(run.len());
     // Once a topic refused a record, the later ones must not slip past it.
     let mut closed: HashMap<&str, KafkaError> = HashMap::new();
     for queued in run {
@@ -158,17 +150,7 @@ async fn send_all(client: &FutureProducer<KafkaCauses>, run: &[&Queued]) -> Vec<
             sent.push(Err(error.clone()));
             continue;
         }
-        let mut record = queued.record.to_kafka();
-        let result = loop {
-            match client.send_result(record) {
-                Ok(delivery) => break Ok(delivery),
-                Err((error, back)) if code_of(&error) == RDKafkaErrorCode::QueueFull && !is_dead(client) => {
-                    record = back;
-                    sleep(QUEUE_FULL_PAUSE).await;
-                }
-                Err((error, _)) => break Err(error),
-            }
-        };
+        let result = client.send(&queued.record, None).await;
         if let Err(error) = &result
             && !is_about_record(code_of(error))
         {
@@ -179,29 +161,22 @@ async fn send_all(client: &FutureProducer<KafkaCauses>, run: &[&Queued]) -> Vec<
     sent
 }
 
-async fn wait_all(client: &FutureProducer<KafkaCauses>, sent: Vec<Sent>) -> Vec<Result<(), KafkaError>> {
-    let mut all = Box::pin(future::join_all(sent.into_iter().map(|it| async {
-        match it?.await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err((error, _))) => Err(error),
-            Err(_) => Err(KafkaError::Canceled),
-        }
-    })));
+async fn wait_all(
+    client: &PolledProducer,
+    sent: Vec<Result<impl Future<Output = Result<Delivery, KafkaError>>, KafkaError>>,
+) -> Vec<Result<(), KafkaError>> {
+    let answers = sent.into_iter().map(|it| async { it?.await.map(|_| ()) });
+    let mut all = Box::pin(future::join_all(answers));
     let mut check = interval(FATAL_CHECK_INTERVAL);
     loop {
         tokio::select! {
             results = &mut all => return results,
             // A dead producer keeps its queue: without this the rest would wait for ever.
-            _ = check.tick() => if is_dead(client) {
+            _ = check.tick() => if client.is_dead() {
                 client.purge(PurgeConfig::default().queue().inflight());
             },
         }
     }
-}
-
-/// Whether librdkafka gave the producer up. Asked of the client itself: the callback may come later.
-fn is_dead(client: &FutureProducer<KafkaCauses>) -> bool {
-    client.client().fatal_error().is_some()
 }
 
 fn code_of(error: &KafkaError) -> RDKafkaErrorCode {
