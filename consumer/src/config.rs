@@ -19,7 +19,7 @@ use sekali_schemas::topics::{GroupTopics, TopicError, TopicTemplates};
 pub use problems::{Problem, Problems};
 pub use sections::{
     AdminSection, AfterDeadLetter, ConsumerSection, EffectsSection, GroupProtocol, InboxSection, KeyFrom, LogFormat,
-    LogSection, OnKeyReuse, Order, RetrySection, TopicsSection,
+    LogSection, OnKeyReuse, OperateSection, Order, RetrySection, TopicsSection,
 };
 
 pub(crate) use check::inbox_retention_problem;
@@ -50,6 +50,8 @@ pub struct Config {
     pub topics: TopicsSection,
     /// Table of decisions.
     pub inbox: InboxSection,
+    /// Bounds of what operators do.
+    pub operate: OperateSection,
     /// Loop that publishes the outbox.
     pub relay: RelaySection,
     /// What payloads are held against.
@@ -132,6 +134,7 @@ impl Config {
             retry: given.section("retry", &[], defaults.retry, &mut problems),
             topics: given.section("topics", &[], defaults.topics, &mut problems),
             inbox: given.section("inbox", &[], defaults.inbox, &mut problems),
+            operate: given.section("operate", &[], defaults.operate, &mut problems),
             relay: given.section("relay", &[], defaults.relay, &mut problems),
             schemas: given.section("schemas", &[], defaults.schemas, &mut problems),
             registry: given.section("registry", &[], defaults.registry, &mut problems),
@@ -175,6 +178,7 @@ impl Config {
             retry: RetrySection::default(),
             topics: TopicsSection::default(),
             inbox: InboxSection::default(),
+            operate: OperateSection::default(),
             relay: RelaySection::default(),
             schemas: SchemasSection::default(),
             registry: RegistrySection::default(),

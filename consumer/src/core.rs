@@ -2,7 +2,8 @@
 //!
 //! [`Core::apply`] takes the time and one event and returns what the runtime must carry out; the result of an action
 //! comes back as another event. [`retry::RetryPolicy`] says where a failed message goes, [`verdict::arrival`] what a
-//! message meets in the inbox, [`hold`] who waits for whom. The simulation drives exactly this code.
+//! message meets in the inbox, [`hold`] who waits for whom,
+//! [`operator`] what becomes of dead letters. The simulation drives exactly this code.
 
 mod assignment;
 mod budget;
@@ -11,6 +12,7 @@ mod event;
 pub mod hold;
 mod known;
 mod lane;
+pub mod operator;
 mod partition;
 pub mod retry;
 pub mod verdict;

@@ -1,6 +1,6 @@
 //! What travels through the core: a message, or a record that could not become one.
 
-use sekali_schemas::control;
+use sekali_schemas::control::{self, Replay};
 use sekali_schemas::idempotency::IdempotencyKey;
 use sekali_schemas::{Headers, Invalid, Message, Origin, Record, fingerprint};
 use uuid::Uuid;
@@ -73,6 +73,14 @@ impl Incoming {
     pub(crate) fn first_failed_at_ms(&self) -> Option<i64> {
         match self {
             Incoming::Message(message) => message.first_failed_at_ms(),
+            Incoming::Invalid { .. } => None,
+        }
+    }
+
+    /// The dead letter that is replayed.
+    pub(crate) fn replay(&self) -> Option<Replay> {
+        match self {
+            Incoming::Message(message) => message.replay(),
             Incoming::Invalid { .. } => None,
         }
     }

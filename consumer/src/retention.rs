@@ -44,6 +44,8 @@ const LEASE_TTL: Duration = Duration::from_secs(60);
 /// Work in between takes as long as this share of the time is rest: one part work, two parts rest.
 const REST_FACTOR: u32 = 2;
 const REST_MAX: Duration = Duration::from_secs(1);
+/// Between two runs over the attempts, of which there are few.
+const ATTEMPTS_REST: Duration = Duration::from_millis(100);
 
 /// Judged by the database's clock. It only keeps ten processes from sweeping at once; nothing is wrong if two do.
 const LEAD: &str = "INSERT INTO sekali.lock AS held (name, owner, fence, until) \
@@ -161,6 +163,16 @@ impl Purge {
                 if !leads {
                     return Ok(());
                 }
+            }
+        }
+        let mut behind = Some(0);
+        while let Some(place) = behind {
+            (client, behind) = answer(client, "purge the attempts", async |it| {
+                sweep::run_attempts(it, self.consumer_id, place, before_ms).await
+            })
+            .await?;
+            if stop.run_until_cancelled(tokio::time::sleep(ATTEMPTS_REST)).await.is_none() {
+                return Ok(());
             }
         }
         let slack_ms = self.retention_ms / i64::from(SLACK_SHARE);

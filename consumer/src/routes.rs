@@ -96,6 +96,11 @@ impl Routes {
         self.sources.iter().map(|it| &it.name)
     }
 
+    /// Each source topic with its retry topics, one a tier, and its dead-letter topic.
+    pub(crate) fn registered(&self) -> impl Iterator<Item = (&str, &[String], &str)> {
+        self.sources.iter().map(|it| (&*it.name, it.tiers.as_slice(), it.dlq.as_str()))
+    }
+
     /// Every dead-letter topic.
     pub(crate) fn dlqs(&self) -> impl Iterator<Item = &str> {
         self.sources.iter().map(|it| it.dlq.as_str())

@@ -28,8 +28,9 @@ use crate::incoming::Incoming;
 use crate::kafka::{CHUNKS_MAX, Clients, Lookout, Polled, Reader, Role, consumer_config};
 use crate::lock::Locks;
 use crate::metrics::Metrics;
-use crate::postgres::inbox;
+use crate::postgres::{inbox, route};
 use crate::probes::{self, Status};
+use crate::process_name::process_name;
 use crate::retention::Purge;
 use crate::routes::Routes;
 use crate::{Effect, Handler, Performing, admin};
@@ -129,6 +130,9 @@ impl<H: Send + Sync + 'static> Consumer<H> {
             Error::new(ErrorKind::Postgres, doing).because(SqlError::of(error))
         };
         let consumer_id = inbox::consumer_id(&client, name).await.map_err(|it| failed("register the consumer", &it))?;
+        let ordered = rule(&config) != Rule::Never;
+        let registered = route::register(&client, consumer_id, &routes, ordered).await;
+        registered.map_err(|it| failed("register the topics of the consumer", &it))?;
         let now_ms = clock::database_ms(&client).await.map_err(|it| failed("read the database's clock", &it))?;
         drop(client);
         let partitions = require_topics(&config, &routes).await?;
@@ -174,6 +178,7 @@ impl<H: Send + Sync + 'static> Consumer<H> {
             handler_timeout: section.handler_timeout,
             database_timeout: DATABASE_TIMEOUT,
             contract: self.contract,
+            worker: process_name(),
             relay_wake,
         };
         let lookout = Lookout::new(&self.config.kafka, self.routes.clone())?;

@@ -22,6 +22,8 @@ pub enum ErrorKind {
     Schema,
     /// The operating system: files, sockets, threads.
     System,
+    /// An operator: what was asked for is not allowed, or not possible any more.
+    Refused,
 }
 
 /// What could not be done. `Display` says its own layer only; the cause is in `source()`.

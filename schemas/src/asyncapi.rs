@@ -32,7 +32,7 @@ const EVENT_HEADERS: [Row; 10] = [
     ("traceparent", "Trace context of the W3C, carried through every hop.", false),
 ];
 
-const FAILURE_HEADERS: [Row; 11] = [
+const FAILURE_HEADERS: [Row; 13] = [
     (
         control::ATTEMPT,
         "Retry topic: the attempt that the record asks for, 2 on the first. Dead letter: attempts made.",
@@ -48,6 +48,12 @@ const FAILURE_HEADERS: [Row; 11] = [
     (control::ERROR_CLASS, "Class of the last failure.", true),
     (control::ERROR_CODE, "Code of the last failure.", true),
     (control::ERROR_MESSAGE, "Text of the last failure; never a payload.", true),
+    (control::REPLAY, "Retry topic only: id of the dead letter that an operator replays.", false),
+    (
+        control::REPLAY_KEY,
+        "Of such a record, when it does not say itself under which key it was decided: that key.",
+        false,
+    ),
 ];
 
 const DEAD_LETTER_HEADERS: [Row; 6] = [
@@ -213,7 +219,7 @@ mod tests {
 
     #[test]
     fn every_header_that_is_written_is_described() {
-        use crate::control::{Control, ErrorInfo};
+        use crate::control::{Control, ErrorInfo, Replay};
         let control = Control {
             attempt: 2,
             due_at_ms: Some(1),
@@ -221,6 +227,7 @@ mod tests {
             origin: crate::Origin { topic: "t".into(), partition: 0, offset: 0, timestamp_ms: Some(1) },
             first_failed_at_ms: 1,
             error: ErrorInfo::new("transient", "c", "m"),
+            replay: Some(Replay { letter: uuid::Uuid::nil(), key: Some(uuid::Uuid::nil()) }),
         };
         let document = document();
         let headers = control.onto(&crate::Headers::default());

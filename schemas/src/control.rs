@@ -3,6 +3,8 @@
 //! They are written by the consumer when a message goes to a retry or dead-letter topic, and replaced as a whole on
 //! every hop, so that their number and size stay constant. User headers keep their bytes and order.
 
+use uuid::Uuid;
+
 use crate::message::Origin;
 use crate::{Header, Headers, HeadersBuilder};
 
@@ -29,6 +31,11 @@ pub const ERROR_CODE: &str = "sekali-error-code";
 /// Text of the last failure, at most [`ERROR_MESSAGE_BYTES_MAX`] bytes.
 pub const ERROR_MESSAGE: &str = "sekali-error-message";
 
+/// On a retry topic, of a dead letter that is replayed: its id in `sekali.dead_letter`.
+pub const REPLAY: &str = "sekali-replay";
+/// Of a replay whose record does not say under which key it was decided: that key, in its 128-bit form.
+pub const REPLAY_KEY: &str = "sekali-replay-key";
+
 /// Longest error text in a header or table, in bytes.
 pub const ERROR_MESSAGE_BYTES_MAX: usize = 1024;
 /// Longest error code, in bytes.
@@ -36,7 +43,7 @@ pub const ERROR_CODE_BYTES_MAX: usize = 64;
 /// Largest attempt that the inbox can store.
 pub const ATTEMPT_MAX: u32 = i16::MAX as u32;
 
-const OWN: [&str; 11] = [
+const OWN: [&str; 13] = [
     ATTEMPT,
     DUE_AT,
     GROUP,
@@ -48,6 +55,8 @@ const OWN: [&str; 11] = [
     ERROR_CLASS,
     ERROR_CODE,
     ERROR_MESSAGE,
+    REPLAY,
+    REPLAY_KEY,
 ];
 
 /// The header family that share groups write (KIP-1191), so that other tools can read our dead letters.
@@ -113,6 +122,17 @@ pub struct Control {
     pub first_failed_at_ms: i64,
     /// Last failure.
     pub error: ErrorInfo,
+    /// The dead letter that is replayed; `None` for a message that was never one.
+    pub replay: Option<Replay>,
+}
+
+/// A dead letter on its way back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replay {
+    /// Its id in `sekali.dead_letter`.
+    pub letter: Uuid,
+    /// Key of its inbox row, when the record does not give it: of an invalid record, a reused key, an edited payload.
+    pub key: Option<Uuid>,
 }
 
 impl Control {
@@ -120,6 +140,12 @@ impl Control {
     pub fn onto(&self, user: &Headers) -> Headers {
         let mut builder = copy_user(user, false);
         self.write(&mut builder);
+        if let Some(replay) = self.replay {
+            push(&mut builder, REPLAY, &replay.letter.to_string());
+            if let Some(key) = replay.key {
+                push(&mut builder, REPLAY_KEY, &key.to_string());
+            }
+        }
         builder.build()
     }
 
@@ -181,8 +207,18 @@ impl Control {
                 headers.text(ERROR_CODE).unwrap_or_default(),
                 headers.text(ERROR_MESSAGE).unwrap_or_default(),
             ),
+            replay: replay(headers)?,
         })
     }
+}
+
+fn replay(headers: &Headers) -> Result<Option<Replay>, ControlError> {
+    let uuid = |name| {
+        let read = |it: &str| Uuid::try_parse(it).map_err(|_| ControlError { header: name, problem: "not a UUID" });
+        optional(headers, name)?.map(read).transpose()
+    };
+    let key = uuid(REPLAY_KEY)?;
+    Ok(uuid(REPLAY)?.map(|letter| Replay { letter, key }))
 }
 
 /// The user's headers: all but those that Sekali writes.

@@ -43,6 +43,11 @@ impl IdempotencyKey {
         Ok(IdempotencyKey { text, uuid })
     }
 
+    /// A key that is known by its 128-bit form alone.
+    pub fn from_uuid(uuid: Uuid) -> IdempotencyKey {
+        IdempotencyKey { text: uuid.to_string().into(), uuid }
+    }
+
     /// Identity of a record by its place in the log. Breaks when an upstream republishes: see `key_from` in the
     /// configuration.
     pub fn from_coordinates(topic: &str, partition: i32, offset: i64) -> IdempotencyKey {

@@ -8,10 +8,12 @@
 //! * [`topics`] builds retry and dead-letter topic names from templates and reads them back.
 //! * [`cloudevents`] is the Kafka binding of CloudEvents 1.0, [`confluent`] the wire format of a schema registry.
 //! * [`asyncapi`] describes all of it for others; [`compatibility`] tells whether a new schema accepts what an old one does.
+//! * [`cause`] takes out of an error's text what varies, so that failures of one cause can be counted together.
 //! * [`migrations`] holds the SQL of schema `sekali`.
 
 pub mod array_literal;
 pub mod asyncapi;
+pub mod cause;
 pub mod cloudevents;
 pub mod compatibility;
 pub mod confluent;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use crate::control::{Control, ControlError};
+use crate::control::{Control, ControlError, Replay};
 use crate::idempotency::KeyError;
 use crate::{Headers, IdempotencyKey, Record, confluent, fingerprint};
 
@@ -35,6 +35,7 @@ struct Inner {
     due_at_ms: Option<i64>,
     first_failed_at_ms: Option<i64>,
     origin: Origin,
+    replay: Option<Replay>,
     fingerprint: i64,
     /// Schema that the payload's prefix names, when such prefixes are read.
     schema_id: Option<u32>,
@@ -118,7 +119,10 @@ impl Message {
         let schema_id = prefix.map(|it| it.0);
         let without_prefix = schema_id.map(|_| record.without_prefix());
         let seen = without_prefix.as_ref().unwrap_or(&record);
-        let id = match own_key(seen).unwrap_or_else(|| IdempotencyKey::of_record(seen)) {
+        // Under which key a dead letter was decided is not asked again of a record that could not say it.
+        let given = control.as_ref().and_then(|it| it.replay?.key).map(IdempotencyKey::from_uuid);
+        let own = || own_key(seen).unwrap_or_else(|| IdempotencyKey::of_record(seen));
+        let id = match given.map_or_else(own, Ok) {
             Ok(id) => id,
             Err(error) => return Err((error.into(), Box::new(record))),
         };
@@ -127,11 +131,13 @@ impl Message {
 
     fn new(id: IdempotencyKey, control: Option<Control>, schema_id: Option<u32>, record: Record) -> Message {
         let fingerprint = fingerprint(record.payload.as_deref());
+        let replay = control.as_ref().and_then(|it| it.replay);
         let (attempt, due_at_ms, first_failed_at_ms, origin) = match control {
             Some(it) => (it.attempt, it.due_at_ms, Some(it.first_failed_at_ms), it.origin),
             None => (1, None, None, Origin::of(&record)),
         };
-        let inner = Inner { id, attempt, due_at_ms, first_failed_at_ms, origin, fingerprint, schema_id, record };
+        let inner =
+            Inner { id, attempt, due_at_ms, first_failed_at_ms, origin, replay, fingerprint, schema_id, record };
         Message(Arc::new(inner))
     }
 
@@ -158,6 +164,11 @@ impl Message {
     /// Where the message was first delivered.
     pub fn origin(&self) -> &Origin {
         &self.0.origin
+    }
+
+    /// The dead letter that it was and that an operator replays; `None` for a message that was never one.
+    pub fn replay(&self) -> Option<Replay> {
+        self.0.replay
     }
 
     /// The record it was read from just now, for instance from a retry topic.

@@ -6,6 +6,7 @@ mod cli;
 mod counts;
 mod crash;
 mod dead_letter;
+mod dlq;
 mod effects;
 mod email;
 mod example;

@@ -3,6 +3,8 @@
 mod kafka;
 mod postgres;
 
+pub(crate) use kafka::headers;
+
 use std::collections::BTreeMap;
 
 use sekali_producer::Error;

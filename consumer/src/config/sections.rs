@@ -19,6 +19,8 @@ const BUFFER_BYTES_MAX: NonZeroU32 = NonZeroU32::new(96 * 1024 * 1024).unwrap();
 const EFFECTS_MAX: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 const HELD_MESSAGES_PER_KEY_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 const HELD_MESSAGES_MAX: NonZeroU32 = NonZeroU32::new(100_000).unwrap();
+const REPLAYS_MAX: NonZeroU32 = NonZeroU32::new(3).unwrap();
+const REPLAY_RATE: NonZeroU32 = NonZeroU32::new(100).unwrap();
 const MESSAGE_BYTES_MAX: NonZeroU32 = NonZeroU32::new(1024 * 1024).unwrap();
 
 /// Declares a section once: the struct, its defaults, and the texts that `config print` shows beside the keys.
@@ -202,6 +204,21 @@ section! {
         /// retention needs.
         #[serde(with = "super::for_ever")]
         retention: Option<Duration> = Some(Duration::from_secs(9 * DAY)),
+    }
+}
+
+section! {
+    /// What operators may do with dead letters.
+    OperateSection {
+        /// How often a dead letter may be replayed before it takes --force. Lower stops an operator who tries once more
+        /// without a repair, higher lets a message that cannot succeed come back again and again.
+        replays_max: NonZeroU32 = REPLAYS_MAX,
+        /// Messages that a replay sends a second, unless --rate says otherwise. Lower takes longer, higher gets in the way
+        /// of what the group does besides.
+        replay_rate: NonZeroU32 = REPLAY_RATE,
+        /// Whether the payload of a dead letter may be edited before it is replayed. Off, what takes effect is always what
+        /// a producer sent.
+        allow_edit: bool = false,
     }
 }
 

@@ -20,6 +20,7 @@ use crate::executor::{Again, Executor, Finished, Shared, answered, disconnected,
 use crate::failure::FailureClass;
 use crate::handler::Answer;
 use crate::incoming::Incoming;
+use crate::postgres::dead_letter;
 use crate::postgres::decision::{self, Failed, From, Guard};
 use crate::postgres::hold::{self, Head, HoldKey};
 use crate::postgres::inbox::{self, Request};
@@ -248,6 +249,8 @@ async fn write<E: Effect>(
             inbox::finish(client, consumer_id, &keys, state).await?;
         }
     }
+    let replayed: Vec<Uuid> = done.iter().filter_map(|it| Some(it.record.message.replay()?.letter)).collect();
+    dead_letter::resolve(client, &replayed, &shared.worker).await?;
     let held: Vec<&Item<Incoming>> = done.iter().copied().filter(|it| it.epoch == Epoch::HELD).collect();
     release(client, consumer_id, &held, true, &mut findings).await?;
     let heads: Vec<Head<'_>> = done.iter().filter(|it| it.partition.retry).filter_map(|it| head(it)).collect();

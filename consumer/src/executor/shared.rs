@@ -49,6 +49,8 @@ pub(crate) struct Shared<H> {
     pub(crate) lock_ttl: Duration,
     /// What messages and events are held against; none when nothing is configured.
     pub(crate) contract: Option<Arc<Contract>>,
+    /// Name of this process in the tables.
+    pub(crate) worker: String,
     /// Wakes the relay of this process when a decision put something into the outbox.
     pub(crate) relay_wake: Option<Arc<Notify>>,
 }
@@ -56,7 +58,8 @@ pub(crate) struct Shared<H> {
 impl<H> Shared<H> {
     pub(crate) fn desk<'a>(&'a self, client: &'a ClientWrapper) -> Desk<'a> {
         let now_ms = self.clock.now_ms();
-        Desk { client, consumer_id: self.consumer_id, routes: &self.routes, rule: self.rule, now_ms }
+        let (consumer_id, worker) = (self.consumer_id, self.worker.as_str());
+        Desk { client, consumer_id, routes: &self.routes, rule: self.rule, worker, now_ms }
     }
 
     /// The decision on a message that its handler refused before writing anything.

@@ -8,6 +8,7 @@ use super::Shared;
 use crate::Failure;
 use crate::batch::{self, Batch, Fate};
 use crate::held::{self, HeldBatch};
+use crate::postgres::dead_letter;
 use crate::postgres::decision::{self, From};
 use crate::postgres::hold::{self, Head};
 use crate::postgres::inbox;
@@ -39,6 +40,9 @@ pub(crate) async fn write<H>(
     if !batch.retry {
         return Ok(false);
     }
+    let processed = batch.items().iter().zip(&written.fates).filter(|(_, fate)| **fate == Fate::Processed);
+    let replayed: Vec<Uuid> = processed.filter_map(|(it, _)| Some(it.record.message.replay()?.letter)).collect();
+    dead_letter::resolve(client, &replayed, &shared.worker).await?;
     let ends = |fate: &Fate| match fate {
         Fate::Processed => true,
         Fate::Failed(decision, _) => !shared.rule.holds(*decision),

@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 
 use deadpool_postgres::ClientWrapper;
+use futures_util::future;
 use sekali_producer::{OutboundRecord, outbox};
 use sekali_schemas::control::{Control, ErrorInfo};
 use sekali_schemas::inbox::State;
 use uuid::Uuid;
 
+use super::attempt;
 use super::dead_letter::{self, DeadLetter};
 use super::hold::{self, Head};
 use super::inbox;
@@ -82,6 +84,8 @@ pub(crate) struct Desk<'a> {
     pub(crate) consumer_id: i16,
     pub(crate) routes: &'a Routes,
     pub(crate) rule: Rule,
+    /// Who decides, for those who ask later.
+    pub(crate) worker: &'a str,
     pub(crate) now_ms: i64,
 }
 
@@ -104,34 +108,40 @@ pub(crate) async fn write(desk: &Desk<'_>, from: From, failed: &[Failed<'_>]) ->
     let Desk { client, consumer_id, now_ms, .. } = *desk;
     let ours = write_rows(client, consumer_id, failed).await?;
     let taken: Vec<bool> = failed.iter().map(|it| ours.contains(&it.row_key())).collect();
+    let decided: Vec<&Failed<'_>> = failed.iter().zip(&taken).filter(|it| *it.1).map(|it| it.0).collect();
     let (mut records, mut dead) = (Vec::new(), Vec::new());
-    for (it, _) in failed.iter().zip(&taken).filter(|(_, taken)| **taken) {
+    for it in &decided {
         records.push(outbound(desk.routes, now_ms, it)?);
         if let Decision::Dead(reason) = it.decision {
-            let first_failed_at_ms = it.incoming.first_failed_at_ms().unwrap_or(now_ms);
-            dead.push(DeadLetter { incoming: it.incoming, reason, error: &it.error, first_failed_at_ms });
+            let (incoming, key, error) = (it.incoming, it.row_key(), &it.error);
+            let first_failed_at_ms = incoming.first_failed_at_ms().unwrap_or(now_ms);
+            dead.push(DeadLetter { incoming, key, reason, error, first_failed_at_ms });
         }
     }
     if !dead.is_empty() {
-        dead_letter::insert_all(client, consumer_id, &dead).await?;
+        dead_letter::insert_all(client, consumer_id, &dead, desk.worker).await?;
     }
-    hold_keys(desk, from, failed.iter().zip(&taken).filter(|(_, taken)| **taken).map(|(it, _)| it)).await?;
+    hold_keys(desk, from, &decided).await?;
     if !records.is_empty() {
-        outbox::enqueue_all(&Transaction::over(client), &records).await?;
+        let statement = attempt::prepare(client).await?;
+        let tx = Transaction::over(client);
+        // Sent together, in the order of the first poll: one round trip.
+        let (noted, enqueued) = future::join(
+            attempt::note(client, &statement, consumer_id, desk.worker, &decided),
+            outbox::enqueue_all(&tx, &records),
+        )
+        .await;
+        noted?;
+        enqueued?;
     }
     Ok(taken)
 }
 
-async fn hold_keys<'a>(
-    desk: &Desk<'_>,
-    from: From,
-    taken: impl Iterator<Item = &'a Failed<'a>>,
-) -> Result<(), tokio_postgres::Error> {
-    let head = |it: &'a Failed<'a>| {
-        let key = it.incoming.hold_key().filter(|_| desk.rule.holds(it.decision))?;
-        Some((key, it.row_key()))
-    };
-    let heads: Vec<Head<'_>> = taken.filter_map(head).collect();
+async fn hold_keys(desk: &Desk<'_>, from: From, decided: &[&Failed<'_>]) -> Result<(), tokio_postgres::Error> {
+    let mut heads: Vec<Head<'_>> = Vec::new();
+    for it in decided.iter().filter(|it| desk.rule.holds(it.decision)) {
+        heads.extend(it.incoming.hold_key().map(|key| (key, it.row_key())));
+    }
     match from {
         _ if heads.is_empty() => Ok(()),
         From::Source => hold::create(desk.client, desk.consumer_id, &heads).await,
@@ -205,6 +215,7 @@ fn outbound(routes: &Routes, now_ms: i64, failed: &Failed<'_>) -> Result<Outboun
         origin: incoming.origin(),
         first_failed_at_ms: incoming.first_failed_at_ms().unwrap_or(now_ms),
         error: failed.error.clone(),
+        replay: incoming.replay(),
     };
     let headers = match failed.decision {
         Decision::Retry { .. } => control.onto(&record.headers),

@@ -20,6 +20,17 @@ const RUN: &str = "WITH gone AS (DELETE FROM sekali.inbox AS row \
      * 1000)::bigint \
      FROM sekali.inbox WHERE ctid >= $2::text::tid AND ctid < $3::text::tid";
 
+/// Failed attempts are forgotten with the decisions on their messages. They come in the order of time, so that what may go
+/// stands first.
+const ATTEMPTS: &str = "WITH old AS (SELECT id, consumer_id, key FROM sekali.attempt WHERE $2 < id \
+     AND extract(epoch FROM at) * 1000 < $3::bigint ORDER BY id LIMIT $4), \
+     gone AS (DELETE FROM sekali.attempt AS row USING old WHERE row.id = old.id AND old.consumer_id = $1 \
+     AND NOT EXISTS (SELECT FROM sekali.dead_letter AS letter WHERE letter.consumer_id = old.consumer_id \
+     AND letter.key = old.key AND letter.state IN ('open', 'replaying'))) \
+     SELECT max(id) FROM old HAVING count(*) = $4";
+/// Rows that are looked at in one transaction.
+const ATTEMPTS_MAX: i64 = 5_000;
+
 /// What a run found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Swept {
@@ -45,4 +56,17 @@ pub(super) async fn run(client: &ClientWrapper, consumer_id: i16, first: u32, be
     let row = client.query_one(&statement, &[&consumer_id, &bounds.0, &bounds.1, &before_ms]).await?;
     let deleted: i64 = row.get(0);
     Ok(Swept { deleted: deleted.unsigned_abs(), oldest_ms: row.get(1) })
+}
+
+/// Deletes attempts that failed before a moment, of messages that are finished, behind a place in the table; the place to
+/// go on behind, until there is nothing more.
+pub(super) async fn run_attempts(
+    client: &ClientWrapper,
+    consumer_id: i16,
+    behind: i64,
+    before_ms: i64,
+) -> Result<Option<i64>, Error> {
+    let statement = client.prepare_cached(ATTEMPTS).await?;
+    let row = client.query_opt(&statement, &[&consumer_id, &behind, &before_ms, &ATTEMPTS_MAX]).await?;
+    Ok(row.map(|it| it.get(0)))
 }

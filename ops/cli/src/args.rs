@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::commands::{AuditArgs, DlqCommand};
 use crate::demo::DemoArgs;
 use crate::output::Format;
 use crate::produce::ProduceArgs;
@@ -51,6 +52,11 @@ pub(crate) enum Command {
     Lag,
     /// Look for what would stop the group or lose messages.
     Doctor(DoctorArgs),
+    /// Dead letters: find the cause, replay or discard the right ones.
+    #[command(subcommand)]
+    Dlq(Box<DlqCommand>),
+    /// Who did what to which message, and why.
+    Audit(AuditArgs),
     /// JSON Schemas of the event types: check, record, describe.
     #[command(subcommand)]
     Schemas(SchemasCommand),

@@ -1,6 +1,7 @@
 //! The commands, each with its result.
 
 mod config;
+mod dlq;
 mod doctor;
 mod lag;
 mod migrate;
@@ -17,6 +18,8 @@ use crate::args::{Cli, Command, Global};
 use crate::exit::{Failure, Outcome};
 use crate::{demo, output, produce};
 
+pub(crate) use dlq::{AuditArgs, DlqCommand};
+
 const DEFAULT_FILE: &str = "sekali.toml";
 
 pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
@@ -30,6 +33,8 @@ pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
         Command::Produce(args) => produce::run(global, *args).await,
         Command::Lag => lag::run(global).await,
         Command::Doctor(args) => doctor::run(global, args).await,
+        Command::Dlq(command) => dlq::run(global, *command).await,
+        Command::Audit(args) => dlq::audit(global, args).await,
         Command::Schemas(command) => schemas::run(global, command).await,
         Command::Config(command) => config::run(global, &command),
         Command::Completions { shell } => completions(shell),

@@ -14,6 +14,8 @@ pub(crate) enum Format {
     Table,
     /// One JSON document for programs.
     Json,
+    /// One JSON document a line: each of a list, or the whole result.
+    Ndjson,
 }
 
 /// Writes a result in the form asked for.
@@ -27,13 +29,24 @@ pub(crate) fn show<T: Serialize + ?Sized>(
 ) -> Result<(), Failure> {
     let mut text = match format {
         Format::Table => table(value),
-        Format::Json => serde_json::to_string_pretty(value)
-            .map_err(|error| Failure::error(format!("cannot write the result as JSON: {error}")))?,
+        Format::Json => serde_json::to_string_pretty(value).map_err(unwritable)?,
+        Format::Ndjson => lines(&serde_json::to_value(value).map_err(unwritable)?),
     };
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }
     print(&text)
+}
+
+fn unwritable(error: serde_json::Error) -> Failure {
+    Failure::error(format!("cannot write the result as JSON: {error}"))
+}
+
+fn lines(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Array(items) => items.iter().map(|it| format!("{it}\n")).collect(),
+        other => other.to_string(),
+    }
 }
 
 /// Writes text as it is.

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use bytes::Bytes;
 use deadpool_postgres::Pool;
 use sekali_schemas::idempotency::TEXT_BYTES_MAX;
-use sekali_schemas::{Header, Headers, IdempotencyKey, control, fingerprint};
+use sekali_schemas::{Header, Headers, IdempotencyKey, cause, control};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
@@ -176,16 +176,17 @@ async fn bury(tx: &(impl GenericClient + Sync), refused: &[Refused]) -> Result<(
          WHERE NOT EXISTS (SELECT FROM sekali.consumer WHERE name = 'outbox') ON CONFLICT DO NOTHING";
     const BURY: &str = "INSERT INTO sekali.dead_letter (id, consumer_id, key, key_text, reason, class, code, message, \
              attempts, origin_topic, origin_partition, origin_offset, origin_timestamp, resource_key, payload, \
-             header_names, header_values, group_fingerprint, first_failed_at) \
+             header_names, header_values, group_fingerprint, first_failed_at, cause) \
          SELECT $2, consumer.id, $3, $4, 'unpublishable', 'permanent', $5, $6, \
-             1, topic, -1, outbox.id, created_at, outbox.key, payload, header_names, header_values, $7, now() \
+             1, topic, -1, outbox.id, created_at, outbox.key, payload, header_names, header_values, $7, now(), $8 \
          FROM sekali.outbox, sekali.consumer WHERE outbox.id = $1 AND consumer.name = 'outbox'";
     tx.execute_typed(CONSUMER, &[]).await?;
     for it in refused {
         let key = identity(it.id, &it.headers);
         let code = control::clean(&it.code, control::ERROR_CODE_BYTES_MAX);
         let message = control::clean(&it.message, control::ERROR_MESSAGE_BYTES_MAX);
-        let group = fingerprint(Some(format!("outbox\0{}\0unpublishable\0{code}", it.topic).as_bytes()));
+        let cause = cause::normalise(&message);
+        let group = cause::group("unpublishable", &code, &cause);
         let params: Params<'_> = &[
             (&it.id, Type::INT8),
             (&Uuid::now_v7(), Type::UUID),
@@ -194,6 +195,7 @@ async fn bury(tx: &(impl GenericClient + Sync), refused: &[Refused]) -> Result<(
             (&code, Type::TEXT),
             (&message, Type::TEXT),
             (&group, Type::INT8),
+            (&cause, Type::TEXT),
         ];
         tx.execute_typed(BURY, params).await?;
     }

@@ -8,6 +8,7 @@ fn control(attempt: u32, message: &str) -> Control {
         origin: Origin { topic: "stock.adjusted".into(), partition: 3, offset: 42, timestamp_ms: Some(7) },
         first_failed_at_ms: 1_699_999_999_000,
         error: ErrorInfo::new("transient", "40001", message),
+        replay: None,
     }
 }
 
@@ -32,6 +33,26 @@ fn survives_any_number_of_hops_with_a_constant_count_and_bounded_size() {
     }
     assert_eq!(headers.text(ERROR_MESSAGE).unwrap().len(), ERROR_MESSAGE_BYTES_MAX);
     assert_eq!(user_headers(&headers), user());
+}
+
+#[test]
+fn a_replay_is_marked_until_it_ends_and_never_by_chance() {
+    let (letter, key) = (Uuid::from_u128(7), Uuid::from_u128(8));
+    for key in [None, Some(key)] {
+        let mut headers = user();
+        for attempt in 2..5 {
+            let replayed = Control { replay: Some(Replay { letter, key }), ..control(attempt, "no") };
+            headers = replayed.onto(&headers);
+            assert_eq!(Control::read(&headers), Ok(replayed));
+        }
+        assert_eq!(headers.len(), 4 + 12 + usize::from(key.is_some()));
+        assert_eq!(control(5, "no").onto_dead_letter(&headers).text(REPLAY), None, "it has ended");
+        assert_eq!(user_headers(&headers), user());
+    }
+    let mut builder = copy_user(&control(2, "").onto(&user()), false);
+    control(2, "").write(&mut builder);
+    builder.push(REPLAY, Some(b"any"));
+    assert_eq!(Control::read(&builder.build()).unwrap_err().header, REPLAY);
 }
 
 #[test]

@@ -38,6 +38,7 @@ fn a_retry_record_keeps_its_origin_and_belongs_to_one_group() {
         origin: Origin { topic: "orders".into(), partition: 4, offset: 40, timestamp_ms: None },
         first_failed_at_ms: 50,
         error: ErrorInfo::new("transient", "", ""),
+        replay: None,
     };
     let headers = control.onto(&keyed());
     let message = read(record(headers.clone(), None), ReadAs::Retry { group: "g" }).unwrap();
@@ -47,6 +48,29 @@ fn a_retry_record_keeps_its_origin_and_belongs_to_one_group() {
     assert_eq!(read(record(headers, None), ReadAs::Retry { group: "h" }).unwrap_err(), Invalid::ForeignGroup);
     let error = read(record(keyed(), None), ReadAs::Retry { group: "g" }).unwrap_err();
     assert!(matches!(error, Invalid::Control(_)), "{error}");
+}
+
+#[test]
+fn a_replay_that_gives_its_key_is_asked_for_no_other() {
+    let replay = |key| Control {
+        attempt: 2,
+        due_at_ms: None,
+        group: "g".to_owned(),
+        origin: Origin { topic: "orders".into(), partition: 4, offset: 40, timestamp_ms: None },
+        first_failed_at_ms: 50,
+        error: ErrorInfo::new("invalid", "", ""),
+        replay: Some(Replay { letter: uuid::Uuid::from_u128(1), key }),
+    };
+    let given = uuid::Uuid::from_u128(2);
+    let own = |_: &Record| -> Option<Result<IdempotencyKey, KeyError>> { panic!("nobody asks") };
+    let headers = replay(Some(given)).onto(&Headers::default());
+    let message = Message::read(record(headers, None), ReadAs::Retry { group: "g" }, own).unwrap();
+    assert_eq!((message.idempotency_key().uuid(), message.replay().and_then(|it| it.key)), (given, Some(given)));
+    let message = read(record(replay(None).onto(&keyed()), None), ReadAs::Retry { group: "g" }).unwrap();
+    assert_eq!((message.idempotency_key().as_str(), message.replay().is_some()), ("k1", true));
+    let headers = replay(Some(given)).onto(&keyed());
+    let message = read(record(headers, None), ReadAs::Source).unwrap();
+    assert_eq!((message.idempotency_key().as_str(), message.replay()), ("k1", None), "a source topic replays nothing");
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub(crate) use leases::Claims;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sekali_consumer::core::hold::{self, Answered, Standing};
+use sekali_consumer::core::operator::{self, Letter, LetterState};
 use sekali_consumer::core::retry::{Decision, FailureKind, failing_for};
 use sekali_consumer::core::verdict::{Arrival, Asking, Row, arrival};
 use sekali_consumer::core::{Fence, Findings, Item, KeyId, Offset, Outcome, Partition, Timestamp};
@@ -48,6 +49,8 @@ pub(crate) struct Tables {
     pub(crate) held: BTreeMap<usize, Vec<Logged>>,
     /// Effects in progress.
     pub(crate) leases: BTreeMap<Id, Lease>,
+    /// The dead-letter store.
+    pub(crate) letters: BTreeMap<Id, Letter>,
     /// How many leases there were on each message.
     pub(crate) fences: BTreeMap<Id, i64>,
     /// Retry tier or dead-letter topic, and the record.
@@ -275,6 +278,14 @@ impl World {
 
     fn set_row(&mut self, logged: &Logged, state: State, attempt: u32) {
         self.tables.inbox.insert(logged.id, Row { state, attempt, fingerprint: logged.fingerprint });
+        if let Some(letter) = self.tables.letters.get_mut(&logged.id) {
+            // As the adapters do: whoever ends a replay says so in the same transaction.
+            letter.state = match (letter.state, state) {
+                (LetterState::Replaying, State::Processed) => operator::after_replay(true),
+                (LetterState::Replaying, State::Dead) => operator::after_replay(false),
+                (state, _) => state,
+            };
+        }
     }
 
     fn commit_effects(&mut self, effects: &Effects) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
+use sekali_consumer::core::operator::{Act, LetterState};
 use sekali_consumer::core::{Fence, Offset, Partition, Timestamp};
 
 use super::choice::{Fault, Random};
@@ -348,8 +349,20 @@ fn operate(random: &mut Random, world: &mut World) {
     if !random.one_in(if world.faulty { 30 } else { 4 }) {
         return;
     }
+    // Impatient, while something is on its way; or of another mind later.
+    if world.faulty && random.one_in(4) {
+        let (state, act) = if random.one_in(2) {
+            (LetterState::Replaying, Act::Replay)
+        } else {
+            (LetterState::Discarded, Act::Restore)
+        };
+        if let Some(id) = world.letter(state, random.below(100)) {
+            let force = random.one_in(2);
+            world.operate(id, act, force);
+        }
+    }
     if let Some(id) = world.to_operate(random.below(100)) {
         let replay = world.may_replay(id) && random.one_in(2);
-        world.operate(id, replay);
+        world.operate(id, if replay { Act::Replay } else { Act::Discard }, false);
     }
 }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use sekali_consumer::core::hold::{AfterDeadLetter, Rule};
+use sekali_consumer::core::operator::LetterState;
 use sekali_consumer::core::retry::{Decision, FailureKind, Reason};
 use sekali_consumer::core::{Offset, Partition};
 use sekali_schemas::inbox::State;
@@ -54,11 +55,12 @@ impl World {
         let account = self.account(logged.id);
         account.decided_at = now;
         account.applied.push(logged.attempt);
-        let (effects, replayed) = (account.applied.len(), 0 < account.replays);
+        let (effects, replayed, restored) = (account.applied.len(), 0 < account.replays, account.restored);
         if 1 < effects {
             self.violated(format!("message {} took effect again", logged.id));
         }
-        let moved_on = self.rule == Rule::ByKey(AfterDeadLetter::Continue) && replayed;
+        // Whose key was let go has lost its turn.
+        let moved_on = restored || (self.rule == Rule::ByKey(AfterDeadLetter::Continue) && replayed);
         if moved_on || (self.rule == Rule::Never && (logged.attempt != 1 || self.effects_max.is_some())) {
             return;
         }
@@ -72,7 +74,8 @@ impl World {
     /// Nothing of its key that comes before may still be waiting for its turn.
     pub(crate) fn check_turn(&mut self, logged: &Logged) {
         let Rule::ByKey(after) = self.rule else { return };
-        if after == AfterDeadLetter::Continue && 0 < self.accounts[&logged.id].replays {
+        let account = &self.accounts[&logged.id];
+        if account.restored || (after == AfterDeadLetter::Continue && 0 < account.replays) {
             return;
         }
         let earlier = self.by_key[&logged.key].iter().take_while(|it| **it != logged.id);
@@ -85,7 +88,7 @@ impl World {
 
     /// Whether later messages of its key may take effect.
     fn lets_pass(&self, id: Id, after: AfterDeadLetter) -> bool {
-        let goes_on = after == AfterDeadLetter::Continue;
+        let goes_on = after == AfterDeadLetter::Continue || self.accounts[&id].restored;
         match self.tables.inbox.get(&id).map(|it| it.state) {
             Some(State::Processed | State::Discarded) => true,
             Some(State::Dead) => goes_on,
@@ -137,6 +140,13 @@ impl World {
         account.closed = true;
     }
 
+    /// An operator took a discarding back.
+    pub(crate) fn restored(&mut self, id: Id) {
+        let account = self.account(id);
+        account.closed = false;
+        account.restored = true;
+    }
+
     /// Nothing waits for an operator any more: no key is held.
     pub(crate) fn flows(&self) -> bool {
         self.tables.holds.is_empty()
@@ -161,10 +171,17 @@ impl World {
         self.accounts[&id].replays == 0
     }
 
+    /// A letter in this state.
+    pub(crate) fn letter(&self, state: LetterState, number: usize) -> Option<Id> {
+        let letters: Vec<Id> = self.tables.letters.iter().filter(|it| it.1.state == state).map(|it| *it.0).collect();
+        letters.get(number % letters.len().max(1)).copied()
+    }
+
     /// Nothing of it is ever seen again.
     pub(crate) fn drop_account(&mut self, id: Id) {
         self.tables.inbox.remove(&id);
         self.tables.fences.remove(&id);
+        self.tables.letters.remove(&id);
         let account = Rc::make_mut(&mut self.accounts).remove(&id);
         if let Some(ids) = account.and_then(|it| Rc::make_mut(&mut self.by_key).get_mut(&it.key)) {
             ids.retain(|it| *it != id);
@@ -194,6 +211,16 @@ impl World {
         }
         if self.effects_max.is_some() && processed && !account.performed.contains(&applied[0]) {
             return Err(format!("{what} was not performed on attempt {applied:?}"));
+        }
+        let letter = self.tables.letters.get(&id).map(|it| it.state);
+        let told = match state {
+            Some(State::Dead) => Some(LetterState::Open),
+            Some(State::Discarded) => Some(LetterState::Discarded),
+            _ if 0 < dead => Some(LetterState::Resolved),
+            _ => None,
+        };
+        if letter != told {
+            return Err(format!("{what}: its letter is {letter:?}"));
         }
         let closed = if account.closed { State::Discarded } else { State::Dead };
         if !processed && state != Some(closed) {

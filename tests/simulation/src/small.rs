@@ -6,6 +6,7 @@ mod worlds;
 use std::rc::Rc;
 
 use sekali_consumer::core::hold::{AfterDeadLetter, Rule};
+use sekali_consumer::core::operator::Act;
 use sekali_consumer::core::{Partition, Timestamp};
 
 use super::choice::{Fault, Faults, Random, Script};
@@ -227,7 +228,7 @@ impl State {
             Step::LookForReady(member) => group.member(member).look_for_ready(world),
             Step::Tick(member) => group.member(member).tick(world),
             Step::Relay => world.relay(random),
-            Step::Operate(id, replay) => world.operate(id, replay),
+            Step::Operate(id, replay) => world.operate(id, if replay { Act::Replay } else { Act::Discard }, false),
             Step::Notice => group.notice(world),
             Step::FinishHandOver => group.finish_hand_over(random, world),
             Step::Replace(to) => group.replace_stopped(random, world, &|_, _| to),

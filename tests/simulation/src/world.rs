@@ -72,6 +72,8 @@ pub(crate) struct Account {
     pub(crate) replays: u32,
     /// An operator discarded it.
     pub(crate) closed: bool,
+    /// An operator took that back, at some time.
+    pub(crate) restored: bool,
 }
 
 #[derive(Clone)]
@@ -210,6 +212,7 @@ impl World {
             published: 0,
             replays: 0,
             closed: false,
+            restored: false,
         };
         Rc::make_mut(&mut self.accounts).insert(id, account);
         Rc::make_mut(&mut self.by_key).entry(key).or_default().push(id);

@@ -92,7 +92,7 @@ fn is_of(lag: &PartitionLag, message: &BorrowedMessage<'_>) -> bool {
 }
 
 /// Headers; none at all when a name is no text, which the client library cannot hand out.
-fn headers(message: &BorrowedMessage<'_>) -> Headers {
+pub(crate) fn headers(message: &BorrowedMessage<'_>) -> Headers {
     let Some(headers) = message.headers() else { return Headers::default() };
     let read = || headers.iter().map(|it| Header { name: it.key, value: it.value }).collect();
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_default()

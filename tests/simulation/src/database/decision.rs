@@ -1,5 +1,6 @@
 //! Decisions on single messages: of an executor whose message failed alone, and of an operator.
 
+use sekali_consumer::core::operator::{self, Act, Bounds, Letter, LetterState, Told};
 use sekali_consumer::core::retry::Decision;
 use sekali_consumer::core::{Epoch, Findings, Item, Outcome};
 use sekali_schemas::inbox::State;
@@ -59,7 +60,12 @@ impl World {
                 let record = Logged { attempt, due_at: Some(self.now.after(delay)), first_failed_at, ..*logged };
                 (State::Retrying, attempt, (Some(tier), record))
             }
-            Decision::Dead(_) => (State::Dead, logged.attempt, (None, *logged)),
+            Decision::Dead(_) => {
+                let fresh =
+                    Letter { state: LetterState::Open, replays: 0, attempts: logged.attempt, unpublished: false };
+                self.tables.letters.entry(logged.id).or_insert(fresh).attempts = logged.attempt;
+                (State::Dead, logged.attempt, (None, *logged))
+            }
         };
         self.set_row(logged, state, attempt);
         self.tables.outbox.push(record);
@@ -81,20 +87,56 @@ impl World {
         gone
     }
 
-    /// An operator closes a dead letter, or sends it through the first retry topic once more: one transaction.
-    pub(crate) fn operate(&mut self, id: Id, replay: bool) {
-        let Some(row) = self.tables.inbox.get(&id).copied().filter(|it| it.state == State::Dead) else { return };
-        let Some(logged) = self.accounts[&id].dead_record else { return };
-        if replay {
-            let attempt = row.attempt + 1;
-            self.set_row(&logged, State::Retrying, attempt);
-            let record = Logged { attempt, due_at: Some(self.now), ..logged };
-            self.tables.outbox.push((Some(0), record));
-            self.replayed(id);
-        } else {
-            self.set_row(&logged, State::Discarded, row.attempt);
-            self.discarded(id);
+    /// An operator does something about a dead letter, in one transaction; others wanted something of it as well.
+    pub(crate) fn operate(&mut self, id: Id, act: Act, force: bool) {
+        let bounds = Bounds { replays_max: REPLAYS_MAX, force };
+        let (Some(logged), Some(letter)) = (self.accounts[&id].dead_record, self.tables.letters.get(&id).copied())
+        else {
+            return;
+        };
+        let row = self.tables.inbox.get(&id).copied();
+        let Ok(change) = operator::decide(act, letter, row, bounds) else { return };
+        let replays = letter.replays + u32::from(change.publish);
+        self.tables.letters.insert(id, Letter { state: change.letter, replays, ..letter });
+        if let Some((state, attempt)) = change.row {
+            self.set_row(&logged, state, attempt);
+            if change.publish {
+                let record = Logged { attempt, due_at: Some(self.now), ..logged };
+                self.tables.outbox.push((Some(0), record));
+            }
+        }
+        match change.told {
+            Told::Replaying if letter.state == LetterState::Open => self.replayed(id),
+            Told::Discarded => self.discarded(id),
+            Told::Restored => self.restored(id),
+            _ => {}
+        }
+        if change.release {
             self.head_decided(&logged);
+        }
+        self.check_letter(id, act);
+    }
+
+    /// Whoever comes second with what somebody else did is told so, and a letter and its message agree.
+    fn check_letter(&mut self, id: Id, did: Act) {
+        let (letter, row) = (self.tables.letters[&id], self.tables.inbox.get(&id).copied());
+        let bounds = Bounds { replays_max: u32::MAX, force: false };
+        for act in Act::ALL.into_iter().filter(|it| *it == did || (did != Act::Restore && *it != Act::Restore)) {
+            if operator::decide(act, letter, row, bounds).is_ok() {
+                self.violated(format!("after a {did:?} of message {id} somebody else's {act:?} was done as well"));
+            }
+        }
+        let agree = match letter.state {
+            LetterState::Open => row.is_some_and(|it| it.state == State::Dead),
+            LetterState::Replaying => row.is_some_and(|it| it.state == State::Retrying),
+            LetterState::Resolved => row.is_some_and(|it| it.state == State::Processed),
+            LetterState::Discarded => row.is_some_and(|it| it.state == State::Discarded),
+        };
+        if !agree {
+            self.violated(format!("the letter of message {id} is {:?}, its message {row:?}", letter.state));
         }
     }
 }
+
+/// More than an operator of these worlds ever wants.
+const REPLAYS_MAX: u32 = 3;

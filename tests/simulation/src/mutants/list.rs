@@ -15,13 +15,14 @@ const fn mutant(file: &'static str, from: &'static str, to: &'static str) -> Mut
 }
 
 /// Every file that some mutant changes.
-pub(crate) const FILES: [&str; 10] = [
+pub(crate) const FILES: [&str; 11] = [
     "assignment.rs",
     "budget.rs",
     "effects.rs",
     "hold.rs",
     "known.rs",
     "lane.rs",
+    "operator.rs",
     "partition.rs",
     "retry.rs",
     "verdict.rs",
@@ -170,6 +171,31 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "return Arrival::Handle;",
     ),
     mutant("verdict.rs", "State::Retrying | State::Held | State::Dead | State::Leased if", "State::Leased if"),
+    // Operators.
+    mutant("operator.rs", "Some((State::Retrying, attempt + 1))", "Some((State::Retrying, attempt))"),
+    mutant(
+        "operator.rs",
+        "Some(State::Retrying | State::Leased) if letter.state == Replaying => return Err(Told::AlreadyReplaying),",
+        "Some(State::Retrying | State::Leased) if letter.state == Replaying => {}",
+    ),
+    mutant("operator.rs", "(Resolved, _) => return Err(Told::AlreadyResolved),", "(Resolved, _) => {}"),
+    mutant(
+        "operator.rs",
+        "(Discarded, Act::Replay | Act::Discard) => return Err(Told::AlreadyDiscarded),",
+        "(Discarded, Act::Replay | Act::Discard) => {}",
+    ),
+    mutant(
+        "operator.rs",
+        "publish: false, release: true, told: Told::Discarded })",
+        "publish: false, release: false, told: Told::Discarded })",
+    ),
+    mutant("operator.rs", "let row = Some((State::Discarded, attempt));", "let row = None;"),
+    mutant("operator.rs", "let row = Some((State::Dead, attempt));", "let row = None;"),
+    mutant(
+        "operator.rs",
+        "if took_effect { LetterState::Resolved } else { LetterState::Open }",
+        "if took_effect { LetterState::Resolved } else { LetterState::Replaying }",
+    ),
     // Results and new work.
     mutant("work.rs", "owned.decided(entry.next, entry.count);", "owned.decided(entry.next + 1, entry.count);"),
     mutant("work.rs", ".filter(|it| it.epoch == entry.epoch)", ""),

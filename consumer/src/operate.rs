@@ -1,0 +1,79 @@
+//! Dead letters as work: find the cause, replay or discard exactly the right ones, and show later who did what.
+//!
+//! [`DeadLetters`] is what the command line and a console are built on. Everything it changes goes through an operation:
+//! [`preview`](DeadLetters::preview) says what a selection comes to, [`begin`](DeadLetters::begin) pins its ids, and
+//! [`run`](DeadLetters::run) carries it out in small transactions, which may end anywhere and go on later. The rules are
+//! pure ([`crate::core::operator`]).
+
+mod audit;
+mod edit;
+mod export;
+mod filter;
+mod foreign;
+mod foreign_topic;
+mod groups;
+mod import;
+mod letters;
+mod operations;
+mod preview;
+mod show;
+
+use std::time::Duration;
+
+use deadpool_postgres::{Object, Pool};
+use tokio::time::timeout;
+
+use crate::config::{Config, OperateSection};
+use crate::{Error, ErrorKind, SqlError, admin};
+
+pub use crate::core::operator::{Act, LetterState, Told};
+pub use audit::{AuditQuery, AuditRow};
+pub use export::Exported;
+pub use filter::Filter;
+pub use groups::{Group, Overview};
+pub use import::Imported;
+pub use letters::{DeadLetter, Page};
+pub use operations::{Ask, Operation, Progress};
+pub use preview::Preview;
+pub use show::{Attempt, Held, InboxRow, Shown, ShownHeader};
+
+/// Longest wait for one answer of the database.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The dead-letter store of a database, for operators. Cheap to clone.
+#[derive(Clone)]
+pub struct DeadLetters {
+    pool: Pool,
+    bounds: OperateSection,
+}
+
+impl DeadLetters {
+    /// Connects to the database of a configuration.
+    ///
+    /// # Errors
+    /// It cannot be reached, or its tables are missing or of another version.
+    pub async fn connect(config: &Config) -> Result<DeadLetters, Error> {
+        let pool = config.postgres.pool("sekali-operate")?;
+        let client = admin::connect(&pool).await?;
+        admin::require_schema(&client).await?;
+        Ok(DeadLetters { pool, bounds: config.operate.clone() })
+    }
+
+    async fn client(&self) -> Result<Object, Error> {
+        admin::connect(&self.pool).await
+    }
+}
+
+/// Waits for the database, but not for ever. `doing` completes "failed to".
+async fn answered<T>(doing: &str, work: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Error> {
+    let error = || Error::new(ErrorKind::Postgres, doing);
+    match timeout(ANSWER_TIMEOUT, work).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(cause)) => Err(error().because(SqlError::of(&cause))),
+        Err(_elapsed) => Err(error().because("the database did not answer in time")),
+    }
+}
+
+fn refused(doing: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Refused, doing)
+}
