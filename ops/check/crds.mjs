@@ -1,14 +1,11 @@
 // Validates the custom resources among manifests with the API types of their operators.
-// usage: crds.mjs DOCUMENTS.json; packages come from NODE_MODULES
+// usage: node crds.mjs DOCUMENTS.json, from where the packages are installed
 import fs from "node:fs";
-import { createRequire } from "node:module";
-import { pathToFileURL } from "node:url";
 
-const require = createRequire(`${process.env.NODE_MODULES}/`);
-const load = async (name) => import(pathToFileURL(require.resolve(name)).href);
-const { ScaledObject } = await load("@kubernetes-models/keda/keda.sh/v1alpha1/ScaledObject");
-const { PodMonitor } = await load("@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1/PodMonitor");
-const { PrometheusRule } = await load("@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1/PrometheusRule");
+import { ScaledObject } from "@kubernetes-models/keda/keda.sh/v1alpha1/ScaledObject";
+import { PodMonitor } from "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1/PodMonitor";
+import { PrometheusRule } from "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1/PrometheusRule";
+
 const types = { ScaledObject, PodMonitor, PrometheusRule };
 
 const counts = {};

@@ -2,6 +2,7 @@
 # Installs what the checks of ops/ need into target/tools, without root: packages of PyPI and npm with checked hashes, and
 # Debian's prometheus. Says what it installs, installs nothing that is there, and says what it could not get.
 #   install.sh [helm|prometheus|python|node]...    all of them without an argument
+# shellcheck disable=SC2329 # the functions are called by the names of the parts
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 here=ops/tools
@@ -44,7 +45,7 @@ install_prometheus() {
     [ -x "$tools/bin/promtool" ] && [ -x "$tools/bin/prometheus" ] && return
     local program
     if command -v promtool > /dev/null && command -v prometheus > /dev/null; then
-        for program in promtool prometheus; do ln -sf "$(command -v $program)" "$tools/bin/$program"; done
+        for program in promtool prometheus; do ln -sf "$(command -v "$program")" "$tools/bin/$program"; done
         return
     fi
     echo "installing into $tools: prometheus and promtool of the distribution"
