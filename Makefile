@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: mutants sim crash help setup build demo test test-versions bench bench-quick bench-failures soak check fmt deny
+.PHONY: mutants sim crash help setup build demo test test-versions bench bench-quick bench-failures soak check fmt deny ops-check kube-check
 
 # A checkout that was never set up must say what is missing, not fail inside a build script.
 CARGO ?= cargo
@@ -68,6 +68,12 @@ mutants: ## break the core in some ninety ways and see the tests notice (half an
 check: ## format, lints, house rules, dependencies and their licences
 	@scripts/setup.sh build
 	@scripts/check.sh
+
+ops-check: ## alerts with their tests, dashboards, runbooks, chart, workflows; installs tools into target/tools; ONLY="chart: lint"
+	@ops/check.sh "$(ONLY)"
+
+kube-check: ## the chart on a real Kubernetes API server, built from Go modules (five minutes the first time): target/kube/verdict.json
+	@ops/kube/check.sh
 
 fmt: ## format the sources
 	$(CARGO) fmt --all

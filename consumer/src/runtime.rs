@@ -1,6 +1,6 @@
 //! From a configuration and a handler to a running consumer.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,9 @@ pub struct Consumer<H> {
     clock: Arc<Clock>,
     contract: Option<Arc<Contract>>,
     /// Topics that the group reads, with their numbers of partitions.
-    partitions: Vec<(Arc<str>, usize)>,
+    partitions: Partitions,
+    /// How long their records are kept, in seconds, -1 for ever; empty where the broker does not say.
+    kept: BTreeMap<String, f64>,
 }
 
 impl<H: Handler> Consumer<H> {
@@ -112,6 +114,9 @@ impl<E: Effect> Consumer<Performing<E>> {
     }
 }
 
+/// Topics with their numbers of partitions.
+type Partitions = Vec<(Arc<str>, usize)>;
+
 /// Where orders for executors go, and those about effects.
 type Started = (Vec<mpsc::Sender<Work>>, Option<mpsc::UnboundedSender<LeaseOrder>>);
 
@@ -135,10 +140,10 @@ impl<H: Send + Sync + 'static> Consumer<H> {
         registered.map_err(|it| failed("register the topics of the consumer", &it))?;
         let now_ms = clock::database_ms(&client).await.map_err(|it| failed("read the database's clock", &it))?;
         drop(client);
-        let partitions = require_topics(&config, &routes).await?;
+        let (partitions, kept) = require_topics(&config, &routes).await?;
         let handler = handler(&config, &pool, consumer_id);
         let clock = Arc::new(Clock::new(now_ms));
-        Ok(Consumer { config, handler, pool, routes, consumer_id, clock, contract, partitions })
+        Ok(Consumer { config, handler, pool, routes, consumer_id, clock, contract, partitions, kept })
     }
 
     async fn run_as(
@@ -230,6 +235,9 @@ impl<H: Send + Sync + 'static> Consumer<H> {
         let metrics = Arc::new(Metrics::register(&self.routes, self.config.retry.delays.len()));
         for (topic, count) in self.partitions.iter().filter(|it| self.routes.source_names().any(|name| *name == it.0)) {
             crate::metrics::level(&crate::metrics::TOPIC_PARTITIONS, &[("topic", topic)]).set(*count as f64);
+            if let Some(seconds) = self.kept.get(&**topic) {
+                crate::metrics::level(&crate::metrics::TOPIC_RETENTION, &[("topic", topic)]).set(*seconds);
+            }
         }
         crate::metrics::MAX_POLL_INTERVAL.level(&[]).set(self.config.consumer.max_poll_interval.as_secs_f64());
         metrics
@@ -369,8 +377,9 @@ fn limits(config: &Config) -> Limits {
 }
 
 /// Topics are never made by accident: one that is missing is an error with the command that makes it. Nor may they keep
-/// records for longer than decisions are remembered. Returns the topics that are read with their numbers of partitions.
-async fn require_topics(config: &Config, routes: &Routes) -> Result<Vec<(Arc<str>, usize)>, Error> {
+/// records for longer than decisions are remembered. Returns the topics that are read with their numbers of partitions,
+/// and how long they keep records.
+async fn require_topics(config: &Config, routes: &Routes) -> Result<(Partitions, BTreeMap<String, f64>), Error> {
     let cluster = admin::Cluster::connect(&config.kafka).await?;
     let metadata = cluster.metadata().await?;
     let partitions =
@@ -378,8 +387,9 @@ async fn require_topics(config: &Config, routes: &Routes) -> Result<Vec<(Arc<str
     let subscribed = routes.subscribed().iter().map(|it| &*it.name);
     let missing: Vec<&str> = subscribed.chain(routes.dlqs()).filter(|it| partitions(it) == 0).collect();
     if missing.is_empty() {
-        admin::require_inbox_retention(config, &cluster).await?;
-        return Ok(routes.subscribed().iter().map(|it| (it.name.clone(), partitions(&it.name))).collect());
+        let kept = admin::require_inbox_retention(config, &cluster).await?;
+        let partitions = routes.subscribed().iter().map(|it| (it.name.clone(), partitions(&it.name))).collect();
+        return Ok((partitions, kept));
     }
     let text = format!("missing: {}; run `sekali topics apply`", missing.join(", "));
     Err(Error::new(ErrorKind::Kafka, "find the topics of the group").because(text))

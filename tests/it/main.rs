@@ -16,6 +16,8 @@ mod identity;
 mod invoice;
 mod lock;
 mod once;
+mod ops_kit;
+mod ops_prometheus;
 mod order;
 mod outage;
 mod outbox;

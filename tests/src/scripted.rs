@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use sekali_consumer::lock::{LockKey, Name};
 use sekali_consumer::{Failure, Handler, Message, Reply, Transaction};
 use uuid::Uuid;
 
@@ -16,7 +17,7 @@ pub const LEDGER: &str = "CREATE TABLE effect (nr bigint GENERATED ALWAYS AS IDE
 /// Header that holds the script: `ok` (also without the header), `transient`, `transient=2` (fails attempts 1 and 2),
 /// `permanent`, `panic`, `hang`, `swallow` (an SQL error), `sql=22P02`, `contended=2` (the
 /// first two calls), `reject`, `reject-permanent`,
-/// `slow=50` (milliseconds), `result`, `half-way` (runs [`HALF_WAY`] behind its effect).
+/// `slow=50` (milliseconds), `result`, `half-way` (runs [`HALF_WAY`] behind its effect), `locked=name` (under a named lock).
 pub const SCRIPT: &str = "script";
 
 /// A statement that changes nothing, for whoever watches the connection.
@@ -107,6 +108,11 @@ pub(crate) async fn record(message: &Message, tx: &Transaction<'_>) -> Result<()
 }
 
 impl Handler for Scripted {
+    fn lock_key(&self, message: &Message) -> Result<Option<LockKey>, Failure> {
+        let script = message.headers().text(SCRIPT).and_then(|it| it.strip_prefix("locked="));
+        script.map(|it| Name::new(it).map(LockKey::Named).map_err(Failure::permanent)).transpose()
+    }
+
     async fn handle(&self, message: &Message, tx: &Transaction<'_>) -> Result<Reply, Failure> {
         self.note(message);
         self.act(message, tx).await

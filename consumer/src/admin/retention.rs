@@ -42,13 +42,15 @@ pub(super) fn outlived(config: &Config, found: &BTreeMap<String, Found>) -> Resu
     }))
 }
 
-/// Refuses a group whose inbox would forget decisions that Kafka may deliver again.
+/// Refuses a group whose inbox would forget decisions that Kafka may deliver again. Returns how long each topic of the
+/// group keeps its records, in seconds, -1 for ever.
 ///
-/// A cluster or a login that does not show the settings of topics is trusted to have those that are configured.
-pub(crate) async fn require_inbox_retention(config: &Config, cluster: &Cluster) -> Result<(), Error> {
-    if config.inbox.retention.is_none() {
-        return Ok(());
-    }
+/// A cluster or a login that does not show the settings of topics is trusted to have those that are configured; then
+/// nothing is returned.
+pub(crate) async fn require_inbox_retention(
+    config: &Config,
+    cluster: &Cluster,
+) -> Result<BTreeMap<String, f64>, Error> {
     let found = match super::topics::look_closely(config, cluster).await? {
         Ok(found) => found,
         Err(error) => {
@@ -67,11 +69,13 @@ pub(crate) async fn require_inbox_retention(config: &Config, cluster: &Cluster) 
                 "the retention of the topics cannot be read, topics.source_retention is taken for it: allow \
                  DescribeConfigs on the topics"
             );
-            return Ok(());
+            return Ok(BTreeMap::new());
         }
     };
     match outlived(config, &found)? {
-        None => Ok(()),
+        None => {
+            Ok(found.into_iter().map(|(name, it)| (name, it.retention().map_or(-1.0, |it| it.as_secs_f64()))).collect())
+        }
         Some(it) => {
             let doing = "start: the inbox would forget decisions on messages that kafka may deliver again";
             Err(Error::new(ErrorKind::Config, doing).because(format!("{}; {}", it.finding, it.remedy)))
