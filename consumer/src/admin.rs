@@ -9,9 +9,11 @@ mod postgres;
 mod retention;
 pub mod topics;
 pub mod unreadable;
+mod waiting;
 
 pub(crate) use kafka::Cluster;
 pub use lag::{PartitionLag, lag};
 pub use migrate::{AppliedMigration, MigrationReport, migrate, require_parts, require_schema, schema_version};
 pub(crate) use postgres::connect;
 pub(crate) use retention::require_inbox_retention;
+pub(crate) use waiting::{Waiting, read as read_waiting};

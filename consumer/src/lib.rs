@@ -45,6 +45,7 @@ mod kafka;
 pub mod lock;
 pub mod metrics;
 pub mod once;
+pub mod operate;
 mod postgres;
 mod probes;
 mod relaying;

@@ -1,5 +1,7 @@
 //! What can be typed.
 
+mod operate;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -7,6 +9,8 @@ use clap::{Args, Parser, Subcommand};
 use crate::demo::DemoArgs;
 use crate::output::Format;
 use crate::produce::ProduceArgs;
+
+pub(crate) use operate::*;
 
 /// Operates Sekali: tables, topics, lag, diagnosis.
 ///
@@ -57,6 +61,8 @@ pub(crate) enum Command {
     /// The configuration as the programs see it.
     #[command(subcommand)]
     Config(ConfigCommand),
+    #[command(flatten)]
+    Operate(OperateCommand),
     /// Print completions for a shell.
     Completions {
         /// The shell.

@@ -4,6 +4,7 @@ mod config;
 mod doctor;
 mod lag;
 mod migrate;
+mod operate;
 mod relay;
 mod schemas;
 mod topics;
@@ -32,6 +33,7 @@ pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
         Command::Doctor(args) => doctor::run(global, args).await,
         Command::Schemas(command) => schemas::run(global, command).await,
         Command::Config(command) => config::run(global, &command),
+        Command::Operate(command) => operate::run(global, command).await,
         Command::Completions { shell } => completions(shell),
     }
 }
