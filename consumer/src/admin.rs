@@ -1,6 +1,7 @@
 //! What an operator does with a group: tables, topics, lag, diagnosis. Functions return plain data; whoever calls them
 //! decides how it looks.
 
+pub mod checklist;
 pub mod doctor;
 mod kafka;
 mod lag;

@@ -12,6 +12,7 @@ pub mod hold;
 mod known;
 mod lane;
 mod partition;
+mod pause;
 pub mod retry;
 pub mod verdict;
 mod work;

@@ -2,10 +2,12 @@
 //! how it looks. What changes something takes an [`Actor`] and is recorded in `sekali.audit`, in the same transaction.
 
 mod actor;
+pub mod drill;
 pub mod held;
 pub mod inbox;
 pub mod locks;
 pub mod outbox;
+pub mod pauses;
 pub mod retries;
 mod rows;
 

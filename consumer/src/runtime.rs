@@ -1,6 +1,6 @@
 //! From a configuration and a handler to a running consumer.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,7 @@ use crate::incoming::Incoming;
 use crate::kafka::{CHUNKS_MAX, Clients, Lookout, Polled, Reader, Role, consumer_config};
 use crate::lock::Locks;
 use crate::metrics::Metrics;
+use crate::pauses::{self, Pauses};
 use crate::postgres::inbox;
 use crate::probes::{self, Status};
 use crate::retention::Purge;
@@ -45,6 +46,8 @@ pub struct Consumer<H> {
     contract: Option<Arc<Contract>>,
     /// Topics that the group reads, with their numbers of partitions.
     partitions: Vec<(Arc<str>, usize)>,
+    /// What an operator had paused when the group was looked up.
+    paused: BTreeSet<String>,
 }
 
 impl<H: Handler> Consumer<H> {
@@ -130,11 +133,12 @@ impl<H: Send + Sync + 'static> Consumer<H> {
         };
         let consumer_id = inbox::consumer_id(&client, name).await.map_err(|it| failed("register the consumer", &it))?;
         let now_ms = clock::database_ms(&client).await.map_err(|it| failed("read the database's clock", &it))?;
+        let paused = pauses::read(&client, consumer_id).await.map_err(|it| failed("read the paused topics", &it))?;
         drop(client);
         let partitions = require_topics(&config, &routes).await?;
         let handler = handler(&config, &pool, consumer_id);
         let clock = Arc::new(Clock::new(now_ms));
-        Ok(Consumer { config, handler, pool, routes, consumer_id, clock, contract, partitions })
+        Ok(Consumer { config, handler, pool, routes, consumer_id, clock, contract, partitions, paused })
     }
 
     async fn run_as(
@@ -265,7 +269,8 @@ impl<H: Send + Sync + 'static> Consumer<H> {
     fn start_housekeeping(&self, side: &Side, status: Arc<Status>, holds: Holds) -> Progress {
         self.start_purge(side);
         let (routes, clock) = (self.routes.clone(), self.clock.clone());
-        let housekeeping = Housekeeping::new(self.pool.clone(), self.consumer_id, routes, clock, status, holds);
+        let pauses = Pauses::new(self.consumer_id, routes.clone(), holds.events.clone(), &self.paused);
+        let housekeeping = Housekeeping::new(self.pool.clone(), self.consumer_id, routes, clock, status, holds, pauses);
         let progress = housekeeping.progress();
         side.running.spawn(housekeeping.run(side.stop.clone()));
         progress

@@ -1,4 +1,4 @@
-//! Records that wait on the retry topics: from where the group has committed to the end. Joins no group.
+//! Records of the group's topics between two offsets, those that wait on its retry topics first of all. Joins no group.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -29,13 +29,24 @@ pub(crate) struct Waiting<'a> {
     pub(crate) headers: Headers,
 }
 
-/// Shows each of them to `visit`, which keeps what it wants in `kept`.
+/// Shows what waits on the retry topics to `visit`, which keeps what it wants in `kept`: from where the group has committed
+/// to the end.
 pub(crate) async fn read<T: Send + 'static>(
     config: &Config,
+    kept: T,
+    visit: impl Fn(&mut T, Waiting<'_>) + Send + 'static,
+) -> Result<T, Error> {
+    let waiting = lag(config).await?.into_iter().filter(|it| it.delayed && 0 < it.lag).collect();
+    read_ranges(config, waiting, kept, visit).await
+}
+
+/// The same for records of other partitions, from `committed` to before `end`.
+pub(super) async fn read_ranges<T: Send + 'static>(
+    config: &Config,
+    waiting: Vec<PartitionLag>,
     mut kept: T,
     visit: impl Fn(&mut T, Waiting<'_>) + Send + 'static,
 ) -> Result<T, Error> {
-    let waiting: Vec<PartitionLag> = lag(config).await?.into_iter().filter(|it| it.delayed && 0 < it.lag).collect();
     if waiting.is_empty() {
         return Ok(kept);
     }
@@ -53,7 +64,7 @@ pub(crate) async fn read<T: Send + 'static>(
     blocking(move || {
         scan(&consumer, &waiting, |it| visit(&mut kept, it)).map_err(|error| match error {
             Some(error) => explain(&error, &causes),
-            None => Error::new(ErrorKind::Kafka, "read the retry topics to their end: the broker sends nothing more"),
+            None => Error::new(ErrorKind::Kafka, "read the topics to their end: the broker sends nothing more"),
         })?;
         Ok(kept)
     })

@@ -16,9 +16,11 @@ use sekali_consumer::config::{Config, Needs};
 
 use crate::args::{Cli, Command, Global};
 use crate::exit::{Failure, Outcome};
-use crate::{demo, output, produce};
+use crate::{demo, drill, output, produce};
 
 const DEFAULT_FILE: &str = "sekali.toml";
+
+pub(crate) use operate::actor;
 
 pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
     let global = &cli.global;
@@ -33,6 +35,7 @@ pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
         Command::Doctor(args) => doctor::run(global, args).await,
         Command::Schemas(command) => schemas::run(global, command).await,
         Command::Config(command) => config::run(global, &command),
+        Command::Drill(args) => drill::run(global, *args).await,
         Command::Operate(command) => operate::run(global, command).await,
         Command::Completions { shell } => completions(shell),
     }

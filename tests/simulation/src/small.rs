@@ -65,6 +65,9 @@ pub(crate) enum Step {
     Tick(usize),
     Relay,
     Operate(Id, bool),
+    Pause,
+    Resume,
+    Hear(usize),
     Notice,
     FinishHandOver,
     /// A member that has left is started anew; what it owned goes to somebody.
@@ -139,6 +142,11 @@ impl State {
                 steps.push(Step::Operate(id, true));
             }
         }
+        if self.world.tables.paused {
+            steps.push(Step::Resume);
+        } else if self.world.faults.may(Fault::Pause) {
+            steps.push(Step::Pause);
+        }
         if let Some(id) = self.world.orphaned(&self.group.fences()) {
             steps.push(Step::LeaseEnds(id));
         }
@@ -175,6 +183,7 @@ impl State {
         // Housekeeping looks rarely: when there was time for everything else.
         let ready = of.needs_housekeeping() && world.tables.holds.values().any(|it| it.ready);
         add(ready && process.idle() && !process.stopping, Step::LookForReady(member));
+        add(!process.has_heard(world) && !process.stopping, Step::Hear(member));
         add(process.overslept(world) && !process.has_commits(), Step::Tick(member));
         add(process.stopped.is_some(), Step::Replace(0));
         add(process.stopped.is_some(), Step::Replace(1));
@@ -213,6 +222,7 @@ impl State {
             Step::Take(..) => strike(Fault::TakeOver),
             Step::HandOver(..) => strike(Fault::HandOver),
             Step::Leave(_) => strike(Fault::Leave),
+            Step::Pause => strike(Fault::Pause),
             _ => {}
         }
         match step {
@@ -228,6 +238,9 @@ impl State {
             Step::Tick(member) => group.member(member).tick(world),
             Step::Relay => world.relay(random),
             Step::Operate(id, replay) => world.operate(id, replay),
+            Step::Pause => world.tables.paused = true,
+            Step::Resume => world.tables.paused = false,
+            Step::Hear(member) => group.member(member).hear(world),
             Step::Notice => group.notice(world),
             Step::FinishHandOver => group.finish_hand_over(random, world),
             Step::Replace(to) => group.replace_stopped(random, world, &|_, _| to),

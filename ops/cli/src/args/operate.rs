@@ -13,12 +13,42 @@ pub(crate) enum OperateCommand {
     /// Failed messages whose next attempt is to come.
     #[command(subcommand)]
     Retry(RetryCommand),
+    /// Stop a topic of a group: every worker begins nothing more of it within seconds, nor does one that starts later, until
+    /// `sekali resume`. What is in hand ends.
+    #[command(after_help = "Runbook: ops/runbooks/SekaliDeadLetterBurst.md")]
+    Pause(PauseArgs),
+    /// Take a pause back.
+    #[command(after_help = "Runbook: ops/runbooks/SekaliDeadLetterBurst.md")]
+    Resume(PauseArgs),
+    /// List what is paused, by whom and why.
+    #[command(after_help = "Runbook: ops/runbooks/SekaliConsumerStalled.md")]
+    Paused {
+        /// Only this consumer group.
+        #[arg(long, value_name = "GROUP")]
+        group: Option<String>,
+    },
     /// Leases: named locks, the relay's leadership, effects in progress.
     #[command(subcommand)]
     Lock(LockCommand),
     /// Records on their way to Kafka.
     #[command(subcommand)]
     Outbox(OutboxCommand),
+}
+
+/// Which topic of which group.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("which").required(true).args(["topic", "all"])))]
+pub(crate) struct PauseArgs {
+    /// Source topic; its retry topics go with it.
+    pub(crate) topic: Option<String>,
+    /// All topics of the group.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Consumer group; the configured one by default.
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<String>,
+    #[command(flatten)]
+    pub(crate) because: Because,
 }
 
 /// Why something is changed, and by whom: both are recorded.

@@ -4,6 +4,7 @@ mod held;
 mod inbox;
 mod lock;
 mod outbox;
+mod pause;
 mod retry;
 
 use sekali_consumer::config::Needs;
@@ -19,6 +20,9 @@ pub(super) async fn run(global: &Global, command: OperateCommand) -> Result<Outc
         OperateCommand::Inbox(command) => inbox::run(global, command).await,
         OperateCommand::Held(command) => held::run(global, command).await,
         OperateCommand::Retry(command) => retry::run(global, command).await,
+        OperateCommand::Pause(args) => pause::change(global, args, true).await,
+        OperateCommand::Resume(args) => pause::change(global, args, false).await,
+        OperateCommand::Paused { group } => pause::list(global, group.as_deref()).await,
         OperateCommand::Lock(command) => lock::run(global, command).await,
         OperateCommand::Outbox(command) => outbox::run(global, &command).await,
     }
@@ -29,10 +33,11 @@ async fn database(global: &Global) -> Result<Pool, Failure> {
     Ok(operate::open(&super::load(global, Needs::Postgres)?).await?)
 }
 
-fn actor(because: Because) -> Actor {
+/// Who does it, and why.
+pub(crate) fn actor(because: &Because) -> Actor {
     let user = || ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(|it| std::env::var(it).ok());
-    let who = because.who.or_else(user).unwrap_or_else(|| format!("uid {}", nix::unistd::Uid::current()));
-    Actor { who, reason: because.reason }
+    let who = because.who.clone().or_else(user).unwrap_or_else(|| format!("uid {}", nix::unistd::Uid::current()));
+    Actor { who, reason: because.reason.clone() }
 }
 
 /// Says that nothing was done yet, on standard error.

@@ -15,7 +15,7 @@ const fn mutant(file: &'static str, from: &'static str, to: &'static str) -> Mut
 }
 
 /// Every file that some mutant changes.
-pub(crate) const FILES: [&str; 10] = [
+pub(crate) const FILES: [&str; 11] = [
     "assignment.rs",
     "budget.rs",
     "effects.rs",
@@ -23,6 +23,7 @@ pub(crate) const FILES: [&str; 10] = [
     "known.rs",
     "lane.rs",
     "partition.rs",
+    "pause.rs",
     "retry.rs",
     "verdict.rs",
     "work.rs",
@@ -60,9 +61,41 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "(None, Some(reason)) => actions.push(Action::Pause(partition, reason)),",
         "(None, Some(_)) => {}",
     ),
-    mutant("assignment.rs", "_ if not_due => Some(PauseReason::NotDue),", ""),
-    mutant("assignment.rs", "_ if owned.held_full => Some(PauseReason::HeldFull),", ""),
-    mutant("assignment.rs", "_ if cap <= owned.buffered() => Some(PauseReason::Full),", ""),
+    mutant("pause.rs", "_ if not_due => Some(PauseReason::NotDue),", ""),
+    mutant("pause.rs", "_ if held_full => Some(PauseReason::HeldFull),", ""),
+    mutant("pause.rs", "_ if cap <= buffered => Some(PauseReason::Full),", ""),
+    // An operator's pauses.
+    mutant("pause.rs", "_ if halted && 0 < buffered => Some(PauseReason::Operator),", ""),
+    mutant("pause.rs", "_ if halted && 0 < buffered =>", "_ if halted =>"),
+    mutant("pause.rs", "!before.0.is_subset(&self.0)", "false"),
+    mutant("pause.rs", "self.0.contains(&partition.topic)", "self.0.contains(&partition.topic) && !partition.retry"),
+    mutant("pause.rs", "self.0.contains(&partition.topic)", "self.0.contains(&partition.topic) && partition.retry"),
+    mutant("pause.rs", "self.0.iter().copied().collect()", "Vec::new()"),
+    mutant("assignment.rs", "owned.halted = self.halted.contains(partition);", ""),
+    mutant("assignment.rs", "owned.halted = self.halted.contains(*partition);", ""),
+    mutant("assignment.rs", "self.recall(actions);", ""),
+    mutant("assignment.rs", "if halted.resumes(&self.halted) {", "if false {"),
+    mutant("assignment.rs", "self.halted = halted;", "drop(halted);"),
+    mutant("partition.rs", "!self.leaving && !self.halted &&", "!self.leaving &&"),
+    mutant("partition.rs", "records.sort_by_key(|it| it.offset);", ""),
+    mutant("partition.rs", "self.taken_to.max(Some(record.offset + 1))", "Some(record.offset + 1)"),
+    mutant("partition.rs", "self.in_hand -= records.len();", ""),
+    mutant(
+        "work.rs",
+        "items.into_iter().partition(|it| self.halted.contains(it.partition));",
+        "items.into_iter().partition(|_| false);",
+    ),
+    mutant("work.rs", "self.put_back(halted);", "drop(halted);"),
+    mutant("work.rs", "if self.owned.get(&item.partition).is_some_and(|it| it.epoch == item.epoch) {", "if false {"),
+    mutant("effects.rs", "self.put_back(waiting);", "drop(waiting);"),
+    mutant("effects.rs", "self.put_back(vec![item]);", "drop(item);"),
+    mutant("effects.rs", "self.halted.contains(item.partition) && self.goes_on(item)", "false"),
+    mutant(
+        "effects.rs",
+        "back.push(leased.fence);\n                self.shelve(leased.item);",
+        "self.shelve(leased.item);",
+    ),
+    mutant("effects.rs", "give_back(fences, actions);", "drop::<Vec<Fence>>(fences);"),
     // Commits and deadlines.
     mutant("assignment.rs", "let again = self.recommit_at <= now;", "let again = false;"),
     mutant("assignment.rs", "actions.push(Action::Commit(positions));", ""),

@@ -26,7 +26,7 @@ pub(super) async fn run(global: &Global, command: HeldCommand) -> Result<Outcome
                 super::dry_run("release them");
                 return Ok(Outcome::Done);
             }
-            let released = held::release(&pool, &listed.rows, break_order, &super::actor(because)).await?;
+            let released = held::release(&pool, &listed.rows, break_order, &super::actor(&because)).await?;
             output::show(global.output, &released, |it| outcomes(it))?;
             let refused = released.iter().any(|it| it.outcome == "refused");
             Ok(if refused || released.is_empty() || 0 < listed.more { Outcome::Found } else { Outcome::Done })

@@ -34,7 +34,7 @@ pub(super) async fn run(global: &Global, command: LockCommand) -> Result<Outcome
                     "the lease has fence {is} and not {wanted}: another one has it by now"
                 )));
             }
-            let Some(released) = locks::release(&pool, lease, &super::actor(because)).await? else {
+            let Some(released) = locks::release(&pool, lease, &super::actor(&because)).await? else {
                 return Err(Failure::error("the lease ended, or changed its owner, just now: look again"));
             };
             output::show(global.output, &released, |it| {

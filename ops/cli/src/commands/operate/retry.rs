@@ -40,7 +40,7 @@ async fn run_now(
         super::dry_run("make them due now");
         return Ok(Outcome::Done);
     }
-    let (done, wait) = retries::run_now(config, pool, &found.rows, &super::actor(because)).await?;
+    let (done, wait) = retries::run_now(config, pool, &found.rows, &super::actor(&because)).await?;
     output::show(global.output, &done, |done| {
         if done.is_empty() {
             return "no such message waits for an attempt\n".to_owned();

@@ -1,0 +1,5 @@
+//! The migrations are embedded by a macro, which cargo does not see read them.
+
+fn main() {
+    println!("cargo::rerun-if-changed=sql");
+}
