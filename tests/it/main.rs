@@ -15,6 +15,7 @@ mod identity;
 mod invoice;
 mod lock;
 mod once;
+mod operator;
 mod order;
 mod outage;
 mod outbox;

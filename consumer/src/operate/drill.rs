@@ -115,7 +115,8 @@ pub async fn end(
 ) -> Result<Ended, Error> {
     let open = Open::begin(pool).await?;
     let passed = finding.is_empty();
-    let (decided, outcome) = (i32::try_from(ledger.decided).unwrap_or(i32::MAX), if passed { "passed" } else { "failed" });
+    let (decided, outcome) =
+        (i32::try_from(ledger.decided).unwrap_or(i32::MAX), if passed { "passed" } else { "failed" });
     let of = [
         (&drill.id as _, Type::UUID),
         (&kills as _, Type::INT4),
@@ -124,7 +125,8 @@ pub async fn end(
         (&finding as _, Type::TEXT),
     ];
     let ended = rows::query(open.client(), "record the drill", END, &of).await?;
-    let row = ended.first().ok_or_else(|| Error::new(ErrorKind::Postgres, "find the row of the drill: was it deleted?"))?;
+    let row =
+        ended.first().ok_or_else(|| Error::new(ErrorKind::Postgres, "find the row of the drill: was it deleted?"))?;
     let ended = Ended {
         id: drill.id,
         ended_at: row.get(0),

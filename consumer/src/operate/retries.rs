@@ -133,9 +133,9 @@ pub async fn list(config: &Config, pool: &Pool, filter: &Filter) -> Result<Retri
     let mut waiting: BTreeSet<(Uuid, i16)> = BTreeSet::new();
     let keys: Vec<Uuid> = found.keys.iter().map(|it| it.0).collect();
     for page in keys.chunks(PAGE) {
-        let asked =
-            rows::query(&client, "look the retries up", WAITING, &[(&name, Type::TEXT), (&page, Type::UUID_ARRAY)]);
-        waiting.extend(asked.await?.iter().map(|it| (it.get(0), it.get(1))));
+        let of = [(&name as _, Type::TEXT), (&page as _, Type::UUID_ARRAY)];
+        let found = rows::query(&client, "look the retries up", WAITING, &of).await?;
+        waiting.extend(found.iter().map(|it| (it.get(0), it.get(1))));
     }
     let waits = |row: Uuid, attempt: u32| i16::try_from(attempt).is_ok_and(|it| waiting.contains(&(row, it)));
     let pending = found.keys.iter().filter(|it| waits(it.0, it.1)).collect::<BTreeSet<_>>().len() as u64;

@@ -91,7 +91,9 @@ async fn record(
         let states: Vec<String> = it.ledger.states.iter().map(|(state, count)| format!("{count} {state}")).collect();
         let (events, kills, states) = (it.events, it.kills, states.join(", "));
         match it.passed {
-            true => format!("passed: each of {events} events was decided exactly once through {kills} kills ({states})\n"),
+            true => {
+                format!("passed: each of {events} events was decided exactly once through {kills} kills ({states})\n")
+            }
             false => format!("failed: {}\n{events} events, {kills} kills: {states}\n", it.finding),
         }
     })?;
@@ -102,7 +104,9 @@ fn topic(config: &Config, asked: Option<&str>) -> Result<String, Failure> {
     let topics = &config.consumer.topics;
     match (asked, &topics[..]) {
         (Some(topic), _) if topics.iter().any(|it| it == topic) => Ok(topic.to_owned()),
-        (Some(topic), _) => Err(Failure::usage(format!("the group does not read topic {topic}: {}", topics.join(", ")))),
+        (Some(topic), _) => {
+            Err(Failure::usage(format!("the group does not read topic {topic}: {}", topics.join(", "))))
+        }
         (None, [only]) => Ok(only.clone()),
         (None, _) => Err(Failure::usage(format!("name one of the topics with --topic: {}", topics.join(", ")))),
     }
@@ -129,7 +133,11 @@ impl Stage<'_> {
             let total = u64::from(args.events.unsigned_abs());
             for kill in 1..=args.kills {
                 // In the middle of what is still to come.
-                self.wait_for(total * u64::from(kill.unsigned_abs()) / (u64::from(args.kills.unsigned_abs()) + 1), deadline).await?;
+                self.wait_for(
+                    total * u64::from(kill.unsigned_abs()) / (u64::from(args.kills.unsigned_abs()) + 1),
+                    deadline,
+                )
+                .await?;
                 match worker.take() {
                     Some(running) => running.kill().await?,
                     None => worker::ask_for_a_kill().await?,

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use tokio::io::AsyncBufReadExt;
 use tokio::process::{Child, Command};
 
 use crate::exit::Failure;
@@ -40,7 +39,8 @@ impl Worker {
         shell.stdin(Stdio::null()).stdout(stdout).stderr(stderr).process_group(0).kill_on_drop(true);
         let child = shell.spawn().map_err(|error| failed("start the worker", &error))?;
         let id = child.id().and_then(|it| i32::try_from(it).ok());
-        let group = id.map(Pid::from_raw).ok_or_else(|| Failure::error("the worker ended at once: see --worker-log"))?;
+        let group =
+            id.map(Pid::from_raw).ok_or_else(|| Failure::error("the worker ended at once: see --worker-log"))?;
         Ok(Worker { child, group })
     }
 
@@ -64,16 +64,16 @@ impl Worker {
     }
 
     fn signal(&self, signal: Signal) -> Result<(), Failure> {
-        killpg(self.group, signal).map_err(|error| Failure::error(format!("cannot send {signal} to the worker: {error}")))
+        killpg(self.group, signal)
+            .map_err(|error| Failure::error(format!("cannot send {signal} to the worker: {error}")))
     }
 }
 
 /// Has a person do it.
 pub(super) async fn ask_for_a_kill() -> Result<(), Failure> {
     output::note("kill a worker of the group now (kill -9), let it start again, and press Enter");
-    let mut line = String::new();
-    let read = tokio::io::BufReader::new(tokio::io::stdin()).read_line(&mut line).await;
-    match read {
+    let read = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new())).await;
+    match read.map_err(std::io::Error::other).flatten() {
         Ok(0) => Err(Failure::error("nobody answers on standard input: give the worker with --worker-command")),
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::error(format!("cannot read standard input: {error}"))),
