@@ -88,7 +88,9 @@ impl SmallWorld {
     /// who decided the head.
     fn needs_housekeeping(&self) -> bool {
         let loses = |it: &Fault| matches!(it, Fault::Crash | Fault::Leave | Fault::LostAnswer);
-        self.faults.iter().any(loses) || self.rule == Rule::ByKey(AfterDeadLetter::Hold)
+        // A lease on a held message that is given back may have to run out first.
+        let gives_back = self.effects_max.is_some() && self.faults.contains(&Fault::Pause);
+        self.faults.iter().any(loses) || self.rule == Rule::ByKey(AfterDeadLetter::Hold) || gives_back
     }
 
     pub(crate) fn start(&self) -> State {
