@@ -202,7 +202,8 @@ impl<M> Core<M> {
             let (messages_max, care) = lane.begin_held(self.known.signs());
             let (messages_max, dead_max) = (messages_max.min(room), self.budget.available());
             lane.want_leases(messages_max);
-            actions.push(Action::RunHeld { lane: id, messages_max, care, dead_max });
+            let except = self.halted.topics();
+            actions.push(Action::RunHeld { lane: id, messages_max, except, care, dead_max });
         }
     }
 
@@ -278,9 +279,12 @@ impl<M> Core<M> {
         for leased in leased {
             let place = self.place(&leased.item);
             places.retain(|it| *it != place);
-            if !self.goes_on(&leased.item) {
+            if self.is_halted(&leased.item) {
+                back.push(leased.fence);
+                self.shelve(leased.item);
+            } else if !self.goes_on(&leased.item) {
                 self.let_go(&leased.item);
-                back.push(leased);
+                back.push(leased.fence);
             } else if let Some(effects) = &mut self.effects {
                 effects.ahead.push_back(leased);
             }
@@ -373,11 +377,13 @@ impl<M> Core<M> {
             places.into_iter().for_each(|it| self.settle(it));
             return;
         }
+        let is_ours = items.iter().any(|it| self.goes_on(it));
         let items: Vec<Item<M>> = items.into_iter().filter_map(|it| self.keep(it)).collect();
         let refused =
             |it: &Item<M>| findings.full.iter().any(|(at, from)| *at == it.partition && *from <= it.record.offset);
         match outcome {
-            _ if items.is_empty() => {}
+            _ if !is_ours => {}
+            Outcome::Failed(_) if items.is_empty() => {}
             Outcome::Failed(_) => self.lanes[id.0].failed(items),
             Outcome::Full => {
                 let (full, others): (Vec<_>, Vec<_>) = items.into_iter().partition(refused);
@@ -412,11 +418,30 @@ impl<M> Core<M> {
 
     /// The item, unless its partition is not ours any more or nothing new is begun: then whoever reads it next runs it.
     fn keep(&mut self, item: Item<M>) -> Option<Item<M>> {
+        if self.is_halted(&item) {
+            self.shelve(item);
+            return None;
+        }
         if self.goes_on(&item) {
             return Some(item);
         }
         self.let_go(&item);
         None
+    }
+
+    /// Whether the item is ours, and an operator has paused its topic.
+    fn is_halted(&self, item: &Item<M>) -> bool {
+        self.halted.contains(item.partition) && self.goes_on(item)
+    }
+
+    /// Puts an undecided item of a halted partition back into its buffer. Nothing waits behind it any more; a message that
+    /// was held is still in the database.
+    fn shelve(&mut self, item: Item<M>) {
+        let key = self.place(&item).key;
+        if let Some(effects) = &mut self.effects {
+            effects.free(key);
+        }
+        self.put_back(vec![item]);
     }
 
     /// Whether work on the item still is to begin: not when its partition is not ours any more, and not at the end.
@@ -450,6 +475,29 @@ impl<M> Core<M> {
         }
     }
 
+    /// Puts everything that is not begun back into the buffers of partitions that are halted; leases that were taken ahead
+    /// are given back.
+    pub(super) fn recall(&mut self, actions: &mut Vec<Action<M>>) {
+        let redo = self.recall_redo();
+        let Some(effects) = &mut self.effects else { return self.put_back(redo) };
+        let halted = &self.halted;
+        let of = |it: &Item<M>| halted.contains(it.partition);
+        // First what waits behind others: what is freed below must not bring it back.
+        let mut waiting = Vec::new();
+        for queue in effects.busy.values_mut() {
+            waiting.extend(take_out(queue, of));
+        }
+        let ready = take_out(&mut effects.ready, of);
+        let later: Vec<Item<M>> = effects.later.extract_if(.., |it| of(&it.1)).map(|it| it.1).collect();
+        let ahead = Vec::from(take_out(&mut effects.ahead, |it: &Leased<M>| of(&it.item)));
+        self.put_back(waiting);
+        let fences = ahead.iter().map(|it| it.fence).collect();
+        let leased = ahead.into_iter().map(|it| it.item);
+        let all: Vec<Item<M>> = redo.into_iter().chain(ready).chain(later).chain(leased).collect();
+        all.into_iter().for_each(|it| self.shelve(it));
+        give_back(fences, actions);
+    }
+
     /// Lets go of everything that is not in progress, of such partitions; leases that were taken ahead are given back.
     pub(super) fn drop_effects(&mut self, of: impl Fn(Partition) -> bool, actions: &mut Vec<Action<M>>) {
         let Some(effects) = &mut self.effects else { return };
@@ -465,14 +513,14 @@ impl<M> Core<M> {
         let back = Vec::from(take_out(&mut effects.ahead, given_up));
         waiting.iter().for_each(|it| self.leave(it));
         dropped.iter().chain(back.iter().map(|it| &it.item)).for_each(|it| self.let_go(it));
-        give_back(back, actions);
+        give_back(back.iter().map(|it| it.fence).collect(), actions);
     }
 }
 
 /// Ends leases under which nothing was begun.
-fn give_back<M>(leased: Vec<Leased<M>>, actions: &mut Vec<Action<M>>) {
-    if !leased.is_empty() {
-        actions.push(Action::GiveBack(leased));
+fn give_back<M>(fences: Vec<Fence>, actions: &mut Vec<Action<M>>) {
+    if !fences.is_empty() {
+        actions.push(Action::GiveBack(fences));
     }
 }
 

@@ -6,6 +6,7 @@
 mod args;
 mod commands;
 mod demo;
+mod drill;
 mod exit;
 mod output;
 pub mod private_postgres;

@@ -64,6 +64,8 @@ pub fn last(seed: u64, time: Duration) -> Result<Lasted, Violation> {
     // With one effect at a time the producer would be ahead for ever.
     world.effects_max = world.effects_max.map(|_| 8);
     world.leases_ahead_max = 4;
+    // Nor may it wait for an operator.
+    world.pauses = false;
     let mut producer = Producer::new();
     let mut group = Group::new(&mut random, &mut world, |random, _| random.below(LASTING.processes));
     let mut peaks = [Peaks::default(); 4];
