@@ -3,6 +3,8 @@
 //! Many are on their way at once, one of each key; what comes behind it waits in memory. The position is the lowest
 //! undecided offset.
 
+mod recall;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use super::assignment::Core;
@@ -429,21 +431,6 @@ impl<M> Core<M> {
         None
     }
 
-    /// Whether the item is ours, and an operator has paused its topic.
-    fn is_halted(&self, item: &Item<M>) -> bool {
-        self.halted.contains(item.partition) && self.goes_on(item)
-    }
-
-    /// Puts an undecided item of a halted partition back into its buffer. Nothing waits behind it any more; a message that
-    /// was held is still in the database.
-    fn shelve(&mut self, item: Item<M>) {
-        let key = self.place(&item).key;
-        if let Some(effects) = &mut self.effects {
-            effects.free(key);
-        }
-        self.put_back(vec![item]);
-    }
-
     /// Whether work on the item still is to begin: not when its partition is not ours any more, and not at the end.
     fn goes_on(&self, item: &Item<M>) -> bool {
         let ours = |it: &Owned<M>| it.epoch == item.epoch && !it.leaving;
@@ -473,29 +460,6 @@ impl<M> Core<M> {
         if let Some(effects) = &mut self.effects {
             effects.free(place.key);
         }
-    }
-
-    /// Puts everything that is not begun back into the buffers of partitions that are halted; leases that were taken ahead
-    /// are given back.
-    pub(super) fn recall(&mut self, actions: &mut Vec<Action<M>>) {
-        let redo = self.recall_redo();
-        let Some(effects) = &mut self.effects else { return self.put_back(redo) };
-        let halted = &self.halted;
-        let of = |it: &Item<M>| halted.contains(it.partition);
-        // First what waits behind others: what is freed below must not bring it back.
-        let mut waiting = Vec::new();
-        for queue in effects.busy.values_mut() {
-            waiting.extend(take_out(queue, of));
-        }
-        let ready = take_out(&mut effects.ready, of);
-        let later: Vec<Item<M>> = effects.later.extract_if(.., |it| of(&it.1)).map(|it| it.1).collect();
-        let ahead = Vec::from(take_out(&mut effects.ahead, |it: &Leased<M>| of(&it.item)));
-        self.put_back(waiting);
-        let fences = ahead.iter().map(|it| it.fence).collect();
-        let leased = ahead.into_iter().map(|it| it.item);
-        let all: Vec<Item<M>> = redo.into_iter().chain(ready).chain(later).chain(leased).collect();
-        all.into_iter().for_each(|it| self.shelve(it));
-        give_back(fences, actions);
     }
 
     /// Lets go of everything that is not in progress, of such partitions; leases that were taken ahead are given back.

@@ -3,6 +3,7 @@
 mod checks;
 mod client;
 mod effects;
+mod hearsay;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -301,24 +302,6 @@ impl Process {
         let ready = world.tables.holds.values().any(|it| it.ready);
         self.answers.push_back(HoldsAnswer { read, held, ready });
         true
-    }
-
-    /// What an operator has paused, as the database says now.
-    pub(crate) fn hear(&mut self, world: &mut World) {
-        self.halted = world.tables.paused;
-        self.apply(world, Event::Paused(world.paused_topics()));
-    }
-
-    /// Whether it knows what an operator has paused.
-    pub(crate) fn has_heard(&self, world: &World) -> bool {
-        self.halted == world.tables.paused
-    }
-
-    /// The regular look of housekeeping.
-    pub(crate) fn look_for_ready(&mut self, world: &mut World) {
-        if world.tables.holds.values().any(|it| it.ready) {
-            self.apply(world, Event::HoldsReady);
-        }
     }
 
     pub(crate) fn report(&mut self, world: &mut World) -> bool {

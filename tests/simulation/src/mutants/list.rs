@@ -15,10 +15,11 @@ const fn mutant(file: &'static str, from: &'static str, to: &'static str) -> Mut
 }
 
 /// Every file that some mutant changes.
-pub(crate) const FILES: [&str; 11] = [
+pub(crate) const FILES: [&str; 12] = [
     "assignment.rs",
     "budget.rs",
     "effects.rs",
+    "effects/recall.rs",
     "hold.rs",
     "known.rs",
     "lane.rs",
@@ -88,15 +89,15 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant("work.rs", "self.put_back(halted);", "drop(halted);"),
     mutant("work.rs", "if self.owned.get(&item.partition).is_some_and(|it| it.epoch == item.epoch) {", "if false {"),
-    mutant("effects.rs", "self.put_back(waiting);", "drop(waiting);"),
-    mutant("effects.rs", "self.put_back(vec![item]);", "drop(item);"),
-    mutant("effects.rs", "self.halted.contains(item.partition) && self.goes_on(item)", "false"),
+    mutant("effects/recall.rs", "self.put_back(waiting);", "drop(waiting);"),
+    mutant("effects/recall.rs", "self.put_back(vec![item]);", "drop(item);"),
+    mutant("effects/recall.rs", "self.halted.contains(item.partition) && self.goes_on(item)", "false"),
     mutant(
         "effects.rs",
         "back.push(leased.fence);\n                self.shelve(leased.item);",
         "self.shelve(leased.item);",
     ),
-    mutant("effects.rs", "give_back(fences, actions);", "drop::<Vec<Fence>>(fences);"),
+    mutant("effects/recall.rs", "give_back(fences, actions);", "drop::<Vec<Fence>>(fences);"),
     // Commits and deadlines.
     mutant("assignment.rs", "let again = self.recommit_at <= now;", "let again = false;"),
     mutant("assignment.rs", "actions.push(Action::Commit(positions));", ""),
