@@ -35,6 +35,9 @@ fn tuned(config: &mut Config, port: u16) {
     config.admin.listen = Some(([127, 0, 0, 1], port).into());
     config.kafka.properties.insert("statistics.interval.ms".to_owned(), "500".to_owned());
     config.effects.lease_ttl = Duration::from_secs(5);
+    // For the handler that takes forty seconds.
+    config.consumer.handler_timeout = Duration::from_secs(60);
+    config.postgres.statement_timeout = Duration::from_secs(60);
 }
 
 /// Fifty messages a second of many kinds, each of them twice.
@@ -209,7 +212,7 @@ async fn panels_show_data_and_alerts_fire_and_resolve() {
     }
 
     group.settled().await;
-    scripted(&group, "hang=1", 1).await;
+    scripted(&group, "slow=40000", 1).await;
     fires(&prometheus, "SekaliConsumerStalled").await;
     resolves(&prometheus, "SekaliConsumerStalled").await;
     outbox_backs_up(&prometheus, &group, &proxy).await;
