@@ -107,7 +107,11 @@ async fn leases_expire(prometheus: &Prometheus, effects: &mut Group, second_port
     scripted(effects, "ok", 20).await;
     scripted(effects, "transient=1", 2).await;
     let mut first = effects.start_effect_process();
-    effects.settled().await;
+    // Spread over several scrapes: what is there at the first one shows no rate.
+    for millis in [500, 1000, 1500] {
+        scripted(effects, &format!("slow={millis}"), 3).await;
+        effects.settled().await;
+    }
     scripted(effects, "slow=8000", 12).await;
     eventually("the process has leases", LIMIT, async || {
         let held: i64 = effects.database.scalar("SELECT count(*) FROM sekali.lease").await;
