@@ -133,8 +133,11 @@ impl<M> Core<M> {
             back = others;
             if let Some(owned) = self.owned.get_mut(partition) {
                 owned.put_back(records.into_iter().map(|it| it.record).collect());
-                owned.held_full = true;
-                owned.blocked_until = Some(now.after(self.limits.full_delay));
+                // One that went and came back meanwhile has nothing that waits for room.
+                if 0 < owned.buffered() {
+                    owned.held_full = true;
+                    owned.blocked_until = Some(now.after(self.limits.full_delay));
+                }
             }
         }
     }

@@ -40,11 +40,6 @@ enum HeldWork {
 }
 
 impl Work {
-    /// An operator has paused the topic of all held messages.
-    fn is_excepted(&self) -> bool {
-        matches!(self, Work::RunHeld(_, _, true))
-    }
-
     fn held(&self) -> Option<HeldWork> {
         match self {
             Work::RunHeld(..) => Some(HeldWork::Batch),

@@ -29,7 +29,7 @@ impl News {
 impl Process {
     pub(super) fn transact_effects(&mut self, random: &mut Random, world: &mut World, lane: LaneId, work: Work) {
         let lost = |random: &mut Random, world: &mut World| world.strikes(random, Fault::LostAnswer, 12);
-        let excepted = work.is_excepted();
+        let excepted = matches!(work, Work::RunHeld(_, _, true));
         let interrupted = |items| News::Unclaimed(lane, Outcome::Interrupted, items, Findings::default());
         let news = match work {
             Work::Run(items, _) => match world.claim(random, items.clone()) {
