@@ -190,7 +190,6 @@ impl<H: Send + Sync + 'static> Consumer<H> {
             worker: process_name(),
             relay_wake,
         };
-        let lookout = Lookout::new(&self.config.kafka, self.routes.clone())?;
         let (lanes, effects) = start(&Arc::new(shared), &side, &events);
         let driver = Driver {
             core: Core::new(policy, limits, uuid::Uuid::new_v4().as_u64_pair().0),
@@ -200,7 +199,7 @@ impl<H: Send + Sync + 'static> Consumer<H> {
             clients,
             reconnecting: Vec::new(),
             fetched: HashMap::new(),
-            lookout,
+            lookout: Lookout::new(&self.config.kafka, self.routes.clone())?,
             look_at: Timestamp::default(),
             look_interval: section.stall_timeout / 4,
             stopping: false,
