@@ -48,7 +48,7 @@ metrics! {
     /// Partitions of the source topics.
     TOPIC_PARTITIONS = Metric::gauge("sekali_topic_partitions", "Partitions of the source topic.").with(&[("topic", &[])]);
     /// How long the source topics keep their records.
-    TOPIC_RETENTION = Metric::gauge("sekali_topic_retention_seconds", "How long the source topic keeps records, as the broker said at start; -1 for ever, absent where it does not say.").with(&[("topic", &[])]);
+    TOPIC_RETENTION = Metric::gauge("sekali_topic_retention_seconds", "How long the source topic keeps records, as the broker said at start; -1 for ever, absent where it does not say and with inbox.retention = \"forever\".").with(&[("topic", &[])]);
     /// Owned source partitions.
     ASSIGNED = Metric::gauge("sekali_assigned_partitions", "Partitions of the source topic that this process owns.").with(&[("topic", &[])]);
     /// Paused source and retry partitions.

@@ -111,12 +111,16 @@ impl<M> Owned<M> {
 
     /// Takes back records that were in hand. Those that were taken for their effects stay open, so that the position does
     /// not pass them; what stood between them may be decided.
-    pub(super) fn put_back(&mut self, mut records: Vec<Record<M>>) {
+    pub(super) fn put_back(&mut self, records: Vec<Record<M>>) {
         assert!(records.len() <= self.in_hand, "put back what was not in hand");
         self.in_hand -= records.len();
-        records.extend(std::mem::take(&mut self.buffer));
-        records.sort_by_key(|it| it.offset);
-        self.buffer = records.into();
+        for record in records.into_iter().rev() {
+            self.buffer.push_front(record);
+        }
+        // Usually it is: a batch that came before everything buffered.
+        if !self.buffer.iter().is_sorted_by_key(|it| it.offset) {
+            self.buffer.make_contiguous().sort_by_key(|it| it.offset);
+        }
     }
 
     /// Moment from which the first buffered record may run; `None` when nothing is buffered.

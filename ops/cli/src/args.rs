@@ -1,6 +1,7 @@
 //! What can be typed.
 
 mod operate;
+mod signed;
 
 use std::path::PathBuf;
 
@@ -13,6 +14,7 @@ use crate::output::Format;
 use crate::produce::ProduceArgs;
 
 pub(crate) use operate::*;
+pub(crate) use signed::Signed;
 
 /// Operates Sekali: tables, topics, lag, diagnosis.
 ///

@@ -12,7 +12,7 @@ use sekali_consumer::deadpool_postgres::Pool;
 use sekali_consumer::operate::drill::{self, Drill, Ledger};
 use sekali_consumer::operate::{self, Actor};
 
-use crate::args::{Because, Global};
+use crate::args::{Global, Signed};
 use crate::exit::{Failure, Outcome};
 use crate::output;
 use events::Events;
@@ -54,7 +54,7 @@ pub(crate) struct DrillArgs {
     #[arg(long, required = true)]
     staging: bool,
     #[command(flatten)]
-    because: Because,
+    signed: Signed,
 }
 
 /// How often the ledger is looked at.
@@ -64,7 +64,7 @@ pub(crate) async fn run(global: &Global, args: DrillArgs) -> Result<Outcome, Fai
     let config = super::commands::load(global, Needs::Everything)?;
     let topic = topic(&config, args.topic.as_deref())?;
     let pool = operate::open(&config).await?;
-    let actor = super::commands::actor(&args.because);
+    let actor = super::commands::actor(&args.signed);
     let drill = drill::begin(&pool, config.consumer_name(), &topic, args.events, &actor).await?;
     output::note(&format!("drill {}: {} events on topic {topic}", drill.id, args.events));
     let events = Events::new(&config, &drill, &topic, &args).await?;

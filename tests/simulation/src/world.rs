@@ -100,7 +100,7 @@ pub(crate) struct World {
     /// An operator pauses the source topic now and then.
     pub(crate) pauses: bool,
     /// Three in so many messages fail.
-    failing_in: usize,
+    pub(crate) failing_in: usize,
     pub(crate) accounts: Rc<BTreeMap<Id, Account>>,
     /// Sequence number of the last effect of each key.
     pub(crate) order: BTreeMap<usize, usize>,

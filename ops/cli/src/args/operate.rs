@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::Signed;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum OperateCommand {
     /// What was decided about a message.
@@ -48,18 +50,7 @@ pub(crate) struct PauseArgs {
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<String>,
     #[command(flatten)]
-    pub(crate) because: Because,
-}
-
-/// Why something is changed, and by whom: both are recorded.
-#[derive(Debug, Args)]
-pub(crate) struct Because {
-    /// Why; it is recorded.
-    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    pub(crate) reason: String,
-    /// Who; the user of this process by default.
-    #[arg(long = "as", value_name = "NAME")]
-    pub(crate) who: Option<String>,
+    pub(crate) signed: Signed,
 }
 
 #[derive(Debug, Subcommand)]
@@ -126,7 +117,7 @@ pub(crate) enum HeldCommand {
         #[arg(long, default_value_t = 1000, value_name = "N")]
         limit: u32,
         #[command(flatten)]
-        because: Because,
+        signed: Signed,
     },
 }
 
@@ -177,7 +168,7 @@ pub(crate) enum RetryCommand {
         #[arg(long, default_value_t = 1000, value_name = "N")]
         limit: u32,
         #[command(flatten)]
-        because: Because,
+        signed: Signed,
     },
 }
 
@@ -223,7 +214,7 @@ pub(crate) enum LockCommand {
         #[arg(long, value_name = "N")]
         fence: Option<i64>,
         #[command(flatten)]
-        because: Because,
+        signed: Signed,
     },
 }
 

@@ -11,7 +11,7 @@ use sekali_consumer::config::Needs;
 use sekali_consumer::deadpool_postgres::Pool;
 use sekali_consumer::operate::{self, Actor};
 
-use crate::args::{Because, Global, OperateCommand};
+use crate::args::{Global, OperateCommand, Signed};
 use crate::exit::{Failure, Outcome};
 use crate::output;
 
@@ -34,10 +34,8 @@ async fn database(global: &Global) -> Result<Pool, Failure> {
 }
 
 /// Who does it, and why.
-pub(crate) fn actor(because: &Because) -> Actor {
-    let user = || ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(|it| std::env::var(it).ok());
-    let who = because.who.clone().or_else(user).unwrap_or_else(|| format!("uid {}", nix::unistd::Uid::current()));
-    Actor { who, reason: because.reason.clone() }
+pub(crate) fn actor(signed: &Signed) -> Actor {
+    Actor { who: signed.actor(), reason: signed.reason.clone() }
 }
 
 /// Says that nothing was done yet, on standard error.

@@ -79,7 +79,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant("assignment.rs", "if halted.resumes(&self.halted) {", "if false {"),
     mutant("assignment.rs", "self.halted = halted;", "drop(halted);"),
     mutant("partition.rs", "!self.leaving && !self.halted &&", "!self.leaving &&"),
-    mutant("partition.rs", "records.sort_by_key(|it| it.offset);", ""),
+    mutant("partition.rs", "self.buffer.make_contiguous().sort_by_key(|it| it.offset);", ""),
     mutant("partition.rs", "self.taken_to.max(Some(record.offset + 1))", "Some(record.offset + 1)"),
     mutant("partition.rs", "self.in_hand -= records.len();", ""),
     mutant(
@@ -293,7 +293,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant("work.rs", "matches!(decision, Decision::Dead(_)) && self.budget.available() == 0", "false"),
     mutant("work.rs", "if item.epoch == Epoch::HELD {", "if false {"),
     mutant("work.rs", "care, dead_max: self.budget.available() });", "care, dead_max: usize::MAX });"),
-    mutant("work.rs", "let dead_max = self.budget.available();", "let dead_max = usize::MAX;"),
+    mutant("work.rs", "(self.halted.topics(), self.budget.available())", "(self.halted.topics(), usize::MAX)"),
     // Effects outside the database.
     mutant(
         "effects.rs",
@@ -325,8 +325,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant("effects.rs", "if chosen.len() == max || (is_dead(&it) && room == 0) {", "if chosen.len() == max {"),
     mutant("effects.rs", "most.saturating_sub(leased).min((most + max)", "most.min((most + max)"),
     mutant("effects.rs", "effects.look_at = Some(effects.look_at.map_or(at, |it| it.min(at)));", "let _ = effects;"),
-    mutant("partition.rs", "holds_known && !self.leaving && self.ready_at()", "!self.leaving && self.ready_at()"),
-    mutant("partition.rs", "holds_known && !self.leaving && self.ready_at()", "holds_known && self.ready_at()"),
+    mutant("partition.rs", "holds_known && !self.leaving && !self.halted", "!self.leaving && !self.halted"),
+    mutant("partition.rs", "holds_known && !self.leaving && !self.halted", "holds_known && !self.halted"),
     mutant("effects.rs", "it.epoch == item.epoch && !it.leaving;", "it.epoch == item.epoch;"),
     mutant("effects.rs", "it.epoch == item.epoch && !it.leaving;", "!it.leaving;"),
     mutant("effects.rs", "self.stopping.is_none() && (item", "(item"),
@@ -351,7 +351,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant("effects.rs", "stopping || (it.item.epoch != Epoch::HELD && of(it.item.partition));", "stopping;"),
     mutant("effects.rs", "dropped.iter().chain(back.iter().map(|it| &it.item)).for_each", "dropped.iter().for_each"),
-    mutant("effects.rs", "if !leased.is_empty() {", "if false && !leased.is_empty() {"),
+    mutant("effects.rs", "if !fences.is_empty() {", "if false && !fences.is_empty() {"),
     mutant("effects.rs", "self.leave(item);\n        let key", "let key"),
     mutant(
         "effects.rs",

@@ -14,7 +14,7 @@ pub(super) async fn run(global: &Global, command: HeldCommand) -> Result<Outcome
             output::show(global.output, &listed, text)?;
             Ok(Outcome::Done)
         }
-        HeldCommand::Release { filter, break_order, yes, limit, because } => {
+        HeldCommand::Release { filter, break_order, yes, limit, signed } => {
             let names_key = filter.key.is_some();
             if !names_key && filter.topic.is_none() && filter.group.is_none() && filter.older_than.is_none() {
                 return Err(Failure::usage("name what to release: --key, --topic, --group or --older-than"));
@@ -27,7 +27,7 @@ pub(super) async fn run(global: &Global, command: HeldCommand) -> Result<Outcome
                 super::dry_run("release them");
                 return Ok(Outcome::Done);
             }
-            let released = held::release(&pool, &listed.rows, break_order, &super::actor(&because)).await?;
+            let released = held::release(&pool, &listed.rows, break_order, &super::actor(&signed)).await?;
             output::show(global.output, &released, |it| outcomes(it))?;
             let refused = released.iter().any(|it| it.outcome == "refused");
             Ok(if refused || released.is_empty() || 0 < listed.more { Outcome::Found } else { Outcome::Done })

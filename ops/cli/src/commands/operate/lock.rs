@@ -18,7 +18,7 @@ pub(super) async fn run(global: &Global, command: LockCommand) -> Result<Outcome
             output::show(global.output, &listed, text)?;
             Ok(Outcome::Done)
         }
-        LockCommand::Release { name, group, fence, because } => {
+        LockCommand::Release { name, group, fence, signed } => {
             let filter = Filter { name: Some(name.clone()), group, kind: None };
             let listed = locks::list(&pool, &filter, 2).await?;
             let lease = match &listed.rows[..] {
@@ -34,7 +34,7 @@ pub(super) async fn run(global: &Global, command: LockCommand) -> Result<Outcome
                     "the lease has fence {is} and not {wanted}: another one has it by now"
                 )));
             }
-            let Some(released) = locks::release(&pool, lease, &super::actor(&because)).await? else {
+            let Some(released) = locks::release(&pool, lease, &super::actor(&signed)).await? else {
                 return Err(Failure::error("the lease ended, or changed its owner, just now: look again"));
             };
             output::show(global.output, &released, |it| {

@@ -17,7 +17,7 @@ pub(super) async fn change(global: &Global, args: PauseArgs, pauses: bool) -> Re
         known(&config, &group, topic)?;
     }
     let pool = operate::open(&config).await?;
-    let (topic, actor) = (args.topic.as_deref(), super::actor(&args.because));
+    let (topic, actor) = (args.topic.as_deref(), super::actor(&args.signed));
     let changed = match pauses {
         true => pauses::pause(&pool, &group, topic, &actor).await?,
         false => pauses::resume(&pool, &group, topic, &actor).await?,

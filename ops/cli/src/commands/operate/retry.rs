@@ -4,7 +4,7 @@ use sekali_consumer::deadpool_postgres::Pool;
 use sekali_consumer::operate::retries::{self, Filter, Retries};
 use sekali_consumer::operate::{self, key_bytes};
 
-use crate::args::{Because, Global, RetryCommand, RetryFilter};
+use crate::args::{Global, RetryCommand, RetryFilter, Signed};
 use crate::exit::{Failure, Outcome};
 use crate::output::{self, and_more, seconds};
 
@@ -19,9 +19,9 @@ pub(super) async fn run(global: &Global, command: RetryCommand) -> Result<Outcom
             let lost = found.missing.as_ref().is_some_and(|it| !it.is_empty());
             Ok(if lost { Outcome::Found } else { Outcome::Done })
         }
-        RetryCommand::RunNow { filter, yes, limit, because } => {
+        RetryCommand::RunNow { filter, yes, limit, signed } => {
             let chosen = (filter.key.is_some(), yes);
-            run_now(global, &config, &pool, &of(filter, limit)?, chosen, because).await
+            run_now(global, &config, &pool, &of(filter, limit)?, chosen, signed).await
         }
     }
 }
@@ -32,7 +32,7 @@ async fn run_now(
     pool: &Pool,
     filter: &Filter,
     (is_one, yes): (bool, bool),
-    because: Because,
+    signed: Signed,
 ) -> Result<Outcome, Failure> {
     let found = retries::list(config, pool, filter).await?;
     if !yes && !is_one {
@@ -40,7 +40,7 @@ async fn run_now(
         super::dry_run("make them due now");
         return Ok(Outcome::Done);
     }
-    let (done, wait) = retries::run_now(config, pool, &found.rows, &super::actor(&because)).await?;
+    let (done, wait) = retries::run_now(config, pool, &found.rows, &super::actor(&signed)).await?;
     output::show(global.output, &done, |done| {
         if done.is_empty() {
             return "no such message waits for an attempt\n".to_owned();
