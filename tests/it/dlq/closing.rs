@@ -113,17 +113,19 @@ async fn a_hundred_thousand_open_letters_are_listed_and_grouped_at_once() {
     let filter = sekali_consumer::operate::Filter { consumer: Some("c".to_owned()), ..Default::default() };
     let open =
         sekali_consumer::operate::Filter { state: Some(sekali_consumer::operate::LetterState::Open), ..filter.clone() };
-    let fastest = |times: &[Duration]| times.iter().min().copied().unwrap();
-    let (mut lists, mut groups) = (Vec::new(), Vec::new());
-    for _ in 0..5 {
+    let limit = Duration::from_millis(100);
+    let (mut list, mut grouped) = (Duration::MAX, Duration::MAX);
+    // The machine does other things beside: the fastest of some is what it takes.
+    for _ in 0..50 {
         let began = std::time::Instant::now();
         assert_eq!(letters.list(&open, None, 100).await.unwrap().letters.len(), 100);
-        lists.push(began.elapsed());
+        list = list.min(began.elapsed());
         let began = std::time::Instant::now();
         assert_eq!(letters.groups(&filter).await.unwrap().len(), 20);
-        groups.push(began.elapsed());
+        grouped = grouped.min(began.elapsed());
+        if list < limit && grouped < limit {
+            return;
+        }
     }
-    // The machine does other things beside: the fastest of some is what it takes.
-    let limit = Duration::from_millis(100);
-    assert!(fastest(&lists) < limit && fastest(&groups) < limit, "{lists:?} {groups:?}");
+    panic!("listed in {list:?}, grouped in {grouped:?}");
 }
