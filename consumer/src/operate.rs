@@ -17,6 +17,8 @@ mod letters;
 mod operations;
 mod preview;
 mod show;
+mod trend;
+mod waiting;
 
 use std::time::Duration;
 
@@ -36,6 +38,8 @@ pub use letters::{DeadLetter, Page};
 pub use operations::{Ask, Operation, Progress};
 pub use preview::Preview;
 pub use show::{Attempt, Held, InboxRow, Shown, ShownHeader};
+pub use trend::{TREND_HOURS, Trend};
+pub use waiting::Waiting;
 
 /// Longest wait for one answer of the database.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
