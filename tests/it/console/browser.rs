@@ -11,6 +11,8 @@ use super::{Console, LIMIT, TOKEN};
 use crate::dlq::{Repairable, message, states_become};
 
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+/// What drives the browser asks for it.
+const NODE_MIN: u32 = 20;
 /// Directory for the pictures; those of the README come into `ops/console`.
 const SCREENSHOTS: &str = "SEKALI_TEST_SCREENSHOTS";
 
@@ -32,6 +34,12 @@ fn hostile() -> Outgoing {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_flows_work_in_a_browser_and_nothing_serious_stands_in_anybodys_way() {
     let Some(node) = find("node") else { skip!("node is not installed: scripts/setup.sh all") };
+    let version = Command::new(&node).arg("--version").output().map(|it| String::from_utf8_lossy(&it.stdout).into_owned());
+    let version = version.unwrap_or_default();
+    let major = version.trim_start_matches('v').split('.').next().and_then(|it| it.parse::<u32>().ok());
+    if major.is_none_or(|it| it < NODE_MIN) {
+        skip!("node {NODE_MIN} or newer is needed, and this is {}", version.trim());
+    }
     let Some(browser) = BROWSERS.into_iter().find_map(find) else { skip!("no chromium: scripts/setup.sh all") };
     let scripts = workspace_root().join("tests/browser");
     if !scripts.join("node_modules/playwright-core").is_dir() {
