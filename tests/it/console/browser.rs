@@ -34,7 +34,8 @@ fn hostile() -> Outgoing {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_flows_work_in_a_browser_and_nothing_serious_stands_in_anybodys_way() {
     let Some(node) = find("node") else { skip!("node is not installed: scripts/setup.sh all") };
-    let version = Command::new(&node).arg("--version").output().map(|it| String::from_utf8_lossy(&it.stdout).into_owned());
+    let version =
+        Command::new(&node).arg("--version").output().map(|it| String::from_utf8_lossy(&it.stdout).into_owned());
     let version = version.unwrap_or_default();
     let major = version.trim_start_matches('v').split('.').next().and_then(|it| it.parse::<u32>().ok());
     if major.is_none_or(|it| it < NODE_MIN) {

@@ -78,12 +78,14 @@ impl Client {
         }
         head.push_str("\r\n");
         let exchange = async {
-            let mut stream = TcpStream::connect(&self.address).await?;
-            stream.write_all(head.as_bytes()).await?;
-            // A server that refuses a large body does not read all of it.
-            let _refused = stream.write_all(body).await;
+            let stream = TcpStream::connect(&self.address).await?;
+            let (mut reader, mut writer) = stream.into_split();
+            let write = async {
+                // A server that refuses a large body does not read all of it.
+                let _refused = writer.write_all(&[head.as_bytes(), body].concat()).await;
+            };
             let mut answer = Vec::new();
-            let read = stream.read_to_end(&mut answer).await;
+            let (read, ()) = tokio::join!(reader.read_to_end(&mut answer), write);
             if answer.is_empty() { read.map(|_| answer) } else { Ok(answer) }
         };
         let answer = tokio::time::timeout(LIMIT, exchange).await.expect("the console answers in time");

@@ -16,7 +16,7 @@ if (count) {
   look();
 }
 
-// What moves is asked for again, unless nobody looks.
+// What moves is asked for again, unless nobody looks, and never under somebody's hands.
 const every = 2000;
 async function refresh() {
   const part = document.querySelector("[data-live]");
@@ -27,7 +27,8 @@ async function refresh() {
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const fresh = page.querySelector("[data-part]");
       const old = document.querySelector("[data-part]");
-      if (answer.ok && fresh && old) old.replaceWith(fresh);
+      const used = old && (old.contains(document.activeElement) || old.querySelector("input:not([type=hidden])")?.value);
+      if (answer.ok && fresh && old && !used) old.replaceWith(fresh);
     } catch {
       // The console is away: the page keeps what it has.
     }

@@ -24,7 +24,8 @@ pub(super) async fn page(
         return Err(Refusal::bad("nothing is chosen: go back and choose messages, or a filter"));
     }
     let preview = console.letters.preview(act, &filter).await?;
-    let title = format!("{} {} dead letters?", words::act(act), words::number(preview.letters));
+    let letters = if preview.letters == 1 { "dead letter" } else { "dead letters" };
+    let title = format!("{} {} {letters}?", words::act(act), words::number(preview.letters));
     let frame = Frame {
         console: &console,
         operator: &operator,
