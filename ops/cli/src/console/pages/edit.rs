@@ -45,7 +45,9 @@ pub(super) async fn form(
         runbook: runbooks::WAITING,
     };
     Ok(frame.page(html! {
-        p { "A new message with an idempotency key of its own takes the place of this one, and both know of each other." }
+        p {
+            "A new message with an idempotency key of its own takes the place of this one, and both know of each other."
+        }
         form.panel method="post" action={ "/messages/" (shown.letter.id) "/edit" } {
             (frame.csrf())
             // Browsers drop a line end at the beginning.
