@@ -10,6 +10,8 @@ skips=$target/test-skips.txt
 # fewer, dependencies have other features and are compiled twice.
 cargo build --workspace --all-targets
 rm -f "$skips"
+# For the test of alerts; without it that one is skipped.
+ops/tools/install.sh prometheus || true
 
 read -r -a arguments <<< "${SEKALI_TEST_ARGS:---workspace}"
 status=0

@@ -14,6 +14,7 @@ mod known;
 mod lane;
 pub mod operator;
 mod partition;
+mod pause;
 pub mod retry;
 pub mod verdict;
 mod work;

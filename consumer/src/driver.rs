@@ -12,7 +12,7 @@ use crate::caught_up::{CaughtUp, Extent};
 use crate::clock::Clock;
 use crate::core::{Action, Core, Event, Offset, Partition, Timestamp};
 use crate::effects::LeaseOrder;
-use crate::executor::{How, Work};
+use crate::executor::{HeldOrder, How, Work};
 use crate::holds::Holds;
 use crate::housekeeping::Progress;
 use crate::incoming::Incoming;
@@ -272,15 +272,14 @@ impl Driver {
                 Action::Run { lane, items, care, dead_max } => {
                     self.order(lane.0, Work::Run(items, How { care, dead_max }));
                 }
-                Action::RunHeld { lane, messages_max, care, dead_max } => {
-                    self.order(lane.0, Work::RunHeld(messages_max, How { care, dead_max }));
+                Action::RunHeld { lane, messages_max, except, care, dead_max } => {
+                    let except = except.iter().map(|it| self.routes.name(*it).clone()).collect();
+                    self.order(lane.0, Work::RunHeld(HeldOrder { messages_max, except }, How { care, dead_max }));
                 }
                 Action::ReadHolds { read } => self.holds.read(read),
                 Action::Decide { lane, item, decision } => self.order(lane.0, Work::Decide(item, decision)),
                 Action::Perform(leased) => self.effects(LeaseOrder::Perform(leased)),
-                Action::GiveBack(leased) => {
-                    self.effects(LeaseOrder::GiveBack(leased.iter().map(|it| it.fence).collect()))
-                }
+                Action::GiveBack(fences) => self.effects(LeaseOrder::GiveBack(fences)),
                 Action::Record { lane, records } => self.order(lane.0, Work::Record(records)),
                 Action::Reconnect { retry, positions } => self.reconnect(retry, positions),
                 Action::Commit(positions) => self.each(positions, false, Command::Commit),

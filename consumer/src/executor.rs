@@ -33,11 +33,26 @@ pub(crate) use shared::Shared;
 /// An order from the core.
 pub(crate) enum Work {
     Run(Vec<Item<Incoming>>, How),
-    /// At most so many messages that were held.
-    RunHeld(usize, How),
+    /// Messages that were held.
+    RunHeld(HeldOrder, How),
     Decide(Item<Incoming>, Decision),
     /// Outcomes of effects.
     Record(Vec<Recorded<Incoming>>),
+}
+
+/// Which messages that were held.
+#[derive(Debug)]
+pub(crate) struct HeldOrder {
+    /// At most so many.
+    pub(crate) messages_max: usize,
+    /// Not of these topics.
+    pub(crate) except: Vec<Arc<str>>,
+}
+
+impl HeldOrder {
+    pub(crate) fn except(&self) -> Vec<&str> {
+        self.except.iter().map(|it| &**it).collect()
+    }
 }
 
 /// How messages are to be run.
@@ -88,7 +103,7 @@ impl<H: Handler> Executor<H> {
         while let Some(work) = orders.recv().await {
             let Finished { outcome, items, findings } = match work {
                 Work::Run(items, how) => self.run_batch(items, how).await,
-                Work::RunHeld(messages_max, how) => self.run_held(messages_max, how).await,
+                Work::RunHeld(order, how) => self.run_held(&order, how).await,
                 Work::Decide(item, decision) => self.decide(item, decision).await,
                 // A handler has no effects but those in its transaction.
                 Work::Record(_) => Finished::decided(Findings::default()),
@@ -127,11 +142,11 @@ impl<H: Handler> Executor<H> {
     }
 
     /// Messages that were held and may run now.
-    async fn run_held(&mut self, messages_max: usize, how: How) -> Finished {
+    async fn run_held(&mut self, order: &HeldOrder, how: How) -> Finished {
         let mut refused = Refusals::new();
         loop {
             let mut items = Vec::new();
-            let ended = self.transact_held(messages_max, how, &mut refused, &mut items).await;
+            let ended = self.transact_held(order, how, &mut refused, &mut items).await;
             match ended {
                 Ok((fates, findings)) => {
                     self.unlock().await;

@@ -12,6 +12,7 @@ use crate::clock::{self, Clock};
 use crate::core::Timestamp;
 use crate::holds::Holds;
 use crate::metrics;
+use crate::pauses::Pauses;
 use crate::postgres::progress::{self, Position};
 use crate::probes::Status;
 use crate::routes::Routes;
@@ -85,6 +86,7 @@ pub(crate) struct Housekeeping {
     status: Arc<Status>,
     progress: Progress,
     holds: Holds,
+    pauses: Pauses,
 }
 
 const BEAT: Duration = Duration::from_secs(5);
@@ -99,8 +101,9 @@ impl Housekeeping {
         clock: Arc<Clock>,
         status: Arc<Status>,
         holds: Holds,
+        pauses: Pauses,
     ) -> Housekeeping {
-        Housekeeping { pool, consumer_id, routes, clock, status, progress: Progress::default(), holds }
+        Housekeeping { pool, consumer_id, routes, clock, status, progress: Progress::default(), holds, pauses }
     }
 
     pub(crate) fn progress(&self) -> Progress {
@@ -138,6 +141,7 @@ impl Housekeeping {
         };
         let client = crate::admin::connect(&self.pool).await?;
         self.clock.set(clock::database_ms(&client).await.map_err(failed)?);
+        self.pauses.look(&client).await.map_err(failed)?;
         self.write_progress(&client).await.map_err(failed)?;
         self.report_dead_letters(&client).await.map_err(failed)?;
         self.holds.report(&client).await.map_err(failed)?;

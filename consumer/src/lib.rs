@@ -46,6 +46,7 @@ pub mod lock;
 pub mod metrics;
 pub mod once;
 pub mod operate;
+mod pauses;
 mod postgres;
 mod probes;
 mod process_name;

@@ -48,11 +48,13 @@ metrics! {
     /// Partitions of the source topics.
     TOPIC_PARTITIONS = Metric::gauge("sekali_topic_partitions", "Partitions of the source topic.").with(&[("topic", &[])]);
     /// How long the source topics keep their records.
-    TOPIC_RETENTION = Metric::gauge("sekali_topic_retention_seconds", "How long the source topic keeps records, as the broker said at start; -1 for ever, absent where it does not say.").with(&[("topic", &[])]);
+    TOPIC_RETENTION = Metric::gauge("sekali_topic_retention_seconds", "How long the source topic keeps records, as the broker said at start; -1 for ever, absent where it does not say and with inbox.retention = \"forever\".").with(&[("topic", &[])]);
     /// Owned source partitions.
     ASSIGNED = Metric::gauge("sekali_assigned_partitions", "Partitions of the source topic that this process owns.").with(&[("topic", &[])]);
     /// Paused source and retry partitions.
-    PAUSED = Metric::gauge("sekali_paused_partitions", "Owned partitions that are not fetched now, because their buffer is full or nothing is due.").with(&[("topic", &[])]);
+    PAUSED = Metric::gauge("sekali_paused_partitions", "Owned partitions that are not fetched now, because their buffer is full, nothing is due, or an operator has paused their topic.").with(&[("topic", &[])]);
+    /// An operator's pauses.
+    TOPIC_PAUSED = Metric::gauge("sekali_topic_paused", "1 while an operator has paused the source topic, with its retry topics. The same in every process: aggregate with max.").with(&[("topic", &[])]);
     /// Deliveries.
     RECEIVED = Metric::counter("sekali_messages_received_total", "Records received, from source and retry topics.").with(&[("topic", &[])]);
     /// Deliveries by outcome.

@@ -1,21 +1,33 @@
-//! Dead letters as work: find the cause, replay or discard exactly the right ones, and show later who did what.
+//! What an operator does about dead letters, messages, keys, topics and leases. Functions return plain data; whoever calls
+//! them decides how it looks.
 //!
+//! Dead letters are work: find the cause, replay or discard exactly the right ones, and show later who did what.
 //! [`DeadLetters`] is what the command line and a console are built on. Everything it changes goes through an operation:
 //! [`preview`](DeadLetters::preview) says what a selection comes to, [`begin`](DeadLetters::begin) pins its ids, and
 //! [`run`](DeadLetters::run) carries it out in small transactions, which may end anywhere and go on later. The rules are
-//! pure ([`crate::core::operator`]).
+//! pure ([`crate::core::operator`]). What else changes something takes an [`Actor`] and is recorded in `sekali.audit`, in
+//! the same transaction.
 
+mod actor;
 mod audit;
+pub mod drill;
 mod edit;
 mod export;
 mod filter;
 mod foreign;
 mod foreign_topic;
 mod groups;
+pub mod held;
 mod import;
+pub mod inbox;
 mod letters;
+pub mod locks;
 mod operations;
+pub mod outbox;
+pub mod pauses;
 mod preview;
+pub mod retries;
+mod rows;
 mod show;
 mod trend;
 mod waiting;
@@ -29,6 +41,7 @@ use crate::config::{Config, OperateSection};
 use crate::{Error, ErrorKind, SqlError, admin};
 
 pub use crate::core::operator::{Act, LetterState, Told};
+pub use actor::Actor;
 pub use audit::{AuditQuery, AuditRow};
 pub use export::Exported;
 pub use filter::Filter;
@@ -37,6 +50,7 @@ pub use import::Imported;
 pub use letters::{DeadLetter, Page};
 pub use operations::{Ask, Operation, Progress};
 pub use preview::Preview;
+pub use rows::{Listed, key_bytes, open, shown_key};
 pub use show::{Attempt, Held, InboxRow, Shown, ShownHeader};
 pub use trend::{TREND_HOURS, Trend};
 pub use waiting::Waiting;

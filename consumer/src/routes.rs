@@ -101,6 +101,12 @@ impl Routes {
         self.sources.iter().map(|it| (&*it.name, it.tiers.as_slice(), it.dlq.as_str()))
     }
 
+    /// Indexes of all subscribed topics that belong to such source topics: those themselves, and their retry topics.
+    pub(crate) fn subscribed_of(&self, source: impl Fn(&str) -> bool) -> Vec<u16> {
+        let indexes = (0..self.subscribed.len()).filter_map(|it| u16::try_from(it).ok());
+        indexes.filter(|it| source(self.source_name(*it))).collect()
+    }
+
     /// Every dead-letter topic.
     pub(crate) fn dlqs(&self) -> impl Iterator<Item = &str> {
         self.sources.iter().map(|it| it.dlq.as_str())

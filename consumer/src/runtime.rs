@@ -1,6 +1,6 @@
 //! From a configuration and a handler to a running consumer.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,7 @@ use crate::incoming::Incoming;
 use crate::kafka::{CHUNKS_MAX, Clients, Lookout, Polled, Reader, Role, consumer_config};
 use crate::lock::Locks;
 use crate::metrics::Metrics;
+use crate::pauses::{self, Pauses};
 use crate::postgres::{inbox, route};
 use crate::probes::{self, Status};
 use crate::process_name::process_name;
@@ -48,6 +49,8 @@ pub struct Consumer<H> {
     partitions: Partitions,
     /// How long their records are kept, in seconds, -1 for ever; empty where the broker does not say.
     kept: BTreeMap<String, f64>,
+    /// What an operator had paused when the group was looked up.
+    paused: BTreeSet<String>,
 }
 
 impl<H: Handler> Consumer<H> {
@@ -139,11 +142,12 @@ impl<H: Send + Sync + 'static> Consumer<H> {
         let registered = route::register(&client, consumer_id, &routes, ordered).await;
         registered.map_err(|it| failed("register the topics of the consumer", &it))?;
         let now_ms = clock::database_ms(&client).await.map_err(|it| failed("read the database's clock", &it))?;
+        let paused = pauses::read(&client, consumer_id).await.map_err(|it| failed("read the paused topics", &it))?;
         drop(client);
         let (partitions, kept) = require_topics(&config, &routes).await?;
         let handler = handler(&config, &pool, consumer_id);
         let clock = Arc::new(Clock::new(now_ms));
-        Ok(Consumer { config, handler, pool, routes, consumer_id, clock, contract, partitions, kept })
+        Ok(Consumer { config, handler, pool, routes, consumer_id, clock, contract, partitions, kept, paused })
     }
 
     async fn run_as(
@@ -186,7 +190,6 @@ impl<H: Send + Sync + 'static> Consumer<H> {
             worker: process_name(),
             relay_wake,
         };
-        let lookout = Lookout::new(&self.config.kafka, self.routes.clone())?;
         let (lanes, effects) = start(&Arc::new(shared), &side, &events);
         let driver = Driver {
             core: Core::new(policy, limits, uuid::Uuid::new_v4().as_u64_pair().0),
@@ -196,7 +199,7 @@ impl<H: Send + Sync + 'static> Consumer<H> {
             clients,
             reconnecting: Vec::new(),
             fetched: HashMap::new(),
-            lookout,
+            lookout: Lookout::new(&self.config.kafka, self.routes.clone())?,
             look_at: Timestamp::default(),
             look_interval: section.stall_timeout / 4,
             stopping: false,
@@ -278,7 +281,8 @@ impl<H: Send + Sync + 'static> Consumer<H> {
     fn start_housekeeping(&self, side: &Side, status: Arc<Status>, holds: Holds) -> Progress {
         self.start_purge(side);
         let (routes, clock) = (self.routes.clone(), self.clock.clone());
-        let housekeeping = Housekeeping::new(self.pool.clone(), self.consumer_id, routes, clock, status, holds);
+        let pauses = Pauses::new(self.consumer_id, routes.clone(), holds.events.clone(), &self.paused);
+        let housekeeping = Housekeeping::new(self.pool.clone(), self.consumer_id, routes, clock, status, holds, pauses);
         let progress = housekeeping.progress();
         side.running.spawn(housekeeping.run(side.stop.clone()));
         progress

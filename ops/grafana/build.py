@@ -97,6 +97,8 @@ INTERNALS = [
          [(most("sekali_topic_partitions", "topic"), "{{topic}} in all"),
           (f"sum by (topic) (sekali_assigned_partitions{{{TOPIC}}})", "{{topic}} owned"),
           (f"sum by (topic) (sekali_paused_partitions{{{TOPIC}}})", "{{topic}} paused")]),
+        ("Paused by an operator", "1 while `sekali pause` holds the topic: nothing more of it is begun.", "short",
+         [(most("sekali_topic_paused", "topic"), "{{topic}}")]),
         ("Received", "Records received a second, from source and retry topics.", "ops",
          [(total("sekali_messages_received_total", "topic"), "{{topic}}")]),
         ("Messages in a transaction", "Size of batches.", "short", quantiles("sekali_batch_size_messages", GROUP)),

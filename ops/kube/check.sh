@@ -92,7 +92,7 @@ life() { # life NAME: install, test, upgrade, rollback, drain, uninstall
             helm_with upgrade r --set image.tag=lab-fail,migrate.backoffLimit=0 --wait --timeout 90s
     fi
     refused "a rollout that hangs is rolled back" 'rolled back' \
-        helm_with upgrade r --set image.tag=lab-hang,migrate.mode=none --wait --timeout 8s --rollback-on-failure
+        helm_with upgrade r --set image.tag=lab-hang,migrate.mode=none,migrate.applyTopics=false --wait --timeout 8s --rollback-on-failure
     ok "rollback to the first revision" helm rollback r 1 -n "$ns" --wait --timeout 90s
     ok "a node can be drained" kubectl drain node-a --ignore-daemonsets --delete-emptydir-data --timeout 60s
     kubectl uncordon node-a > /dev/null
@@ -135,7 +135,8 @@ for file in "$chart"/ci/*.yaml; do helm template r "$chart" -n kube-faults -f "$
 namespace kube-faults
 "$python" ops/kube/faults.py kubectl kube-faults "$work/manifests" ops/kube/faults.yaml > "$work/faults.txt"
 while IFS= read -r line; do
-    if [[ $line == ok* ]]; then note "${line#ok     }" true; else echo "$line" > "$log" && note "${line#FAIL  }" false; fi
+    echo "$line" > "$log"
+    note "refused: ${line#* refused: }" "$([[ $line == ok* ]] && echo true || echo false)"
 done < "$work/faults.txt"
 
 verdict=passed
@@ -156,6 +157,7 @@ cat > "$work/verdict.json" << JSON
   ]
 }
 JSON
-"$python" -m json.tool "$work/verdict.json" > /dev/null || exit 1
+"$python" -m json.tool --indent 1 "$work/verdict.json" > "$work/verdict.tmp" || exit 1
+mv "$work/verdict.tmp" "$work/verdict.json"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

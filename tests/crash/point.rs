@@ -58,7 +58,7 @@ const ENQUEUE: (Direction, &str) = (ToServer, "INSERT INTO sekali.outbox");
 const LOCK_RETRIES: (Direction, &str) = (ToServer, "it.key = asked.key FOR UPDATE");
 const BURY: (Direction, &str) = (ToServer, "INSERT INTO sekali.dead_letter");
 const PARK: (Direction, &str) = (ToServer, "INSERT INTO sekali.held_message");
-const TAKE_UP: (Direction, &str) = (ToServer, "AND ready ORDER BY since");
+const TAKE_UP: (Direction, &str) = (ToServer, "AND ready AND topic <> ALL");
 const ADVANCE: (Direction, &str) = (ToServer, "SET published = window_end");
 /// The tag of its answer.
 const ADVANCED: (Direction, &str) = (ToClient, "SELECT 1\0");

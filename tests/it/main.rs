@@ -17,6 +17,7 @@ mod identity;
 mod invoice;
 mod lock;
 mod once;
+mod operator;
 mod ops_kit;
 mod ops_prometheus;
 mod order;

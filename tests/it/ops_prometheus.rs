@@ -35,6 +35,9 @@ fn tuned(config: &mut Config, port: u16) {
     config.admin.listen = Some(([127, 0, 0, 1], port).into());
     config.kafka.properties.insert("statistics.interval.ms".to_owned(), "500".to_owned());
     config.effects.lease_ttl = Duration::from_secs(5);
+    // For the handler that takes forty seconds.
+    config.consumer.handler_timeout = Duration::from_secs(60);
+    config.postgres.statement_timeout = Duration::from_secs(60);
 }
 
 /// Fifty messages a second of many kinds, each of them twice.
@@ -104,7 +107,11 @@ async fn leases_expire(prometheus: &Prometheus, effects: &mut Group, second_port
     scripted(effects, "ok", 20).await;
     scripted(effects, "transient=1", 2).await;
     let mut first = effects.start_effect_process();
-    effects.settled().await;
+    // Spread over several scrapes: what is there at the first one shows no rate.
+    for millis in [500, 1000, 1500] {
+        scripted(effects, &format!("slow={millis}"), 3).await;
+        effects.settled().await;
+    }
     scripted(effects, "slow=8000", 12).await;
     eventually("the process has leases", LIMIT, async || {
         let held: i64 = effects.database.scalar("SELECT count(*) FROM sekali.lease").await;
@@ -209,7 +216,7 @@ async fn panels_show_data_and_alerts_fire_and_resolve() {
     }
 
     group.settled().await;
-    scripted(&group, "hang=1", 1).await;
+    scripted(&group, "slow=40000", 1).await;
     fires(&prometheus, "SekaliConsumerStalled").await;
     resolves(&prometheus, "SekaliConsumerStalled").await;
     outbox_backs_up(&prometheus, &group, &proxy).await;

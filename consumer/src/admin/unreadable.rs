@@ -1,9 +1,6 @@
 //! Which messages that wait, or were given up, a set of schemas would refuse.
 
-mod kafka;
 mod postgres;
-
-pub(crate) use kafka::headers;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +11,7 @@ use sekali_schemas::{DecodeError, Headers, confluent};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::waiting;
 use crate::config::Config;
 
 /// Where a message waits.
@@ -95,7 +93,11 @@ pub struct Refused {
 pub async fn unreadable(config: &Config, schemas: Schemas, first_max: usize) -> Result<Unreadable, Error> {
     let mut tally = Tally { schemas, prefixed: config.registry.url.is_some(), first_max, ..Tally::default() };
     postgres::read(config, &mut tally).await?;
-    let tally = kafka::read(config, tally).await?;
+    let tally = waiting::read(config, tally, |tally, it| {
+        let id = || format!("{}/{}/{}", it.topic, it.partition, it.offset);
+        tally.add(Place::Retry, id, &it.headers, it.payload);
+    })
+    .await?;
     let counts: Vec<Count> = tally
         .counts
         .into_iter()

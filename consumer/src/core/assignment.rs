@@ -14,6 +14,7 @@ use super::event::{
 use super::known::Known;
 use super::lane::{Lane, Stage};
 use super::partition::{Holds, Owned};
+use super::pause::{Paused, Wants, wanted};
 use super::retry::RetryPolicy;
 
 /// Everything one process knows about its share of the group.
@@ -25,6 +26,8 @@ pub struct Core<M> {
     pub(super) lanes: Vec<Lane<M>>,
     pub(super) known: Known,
     pub(super) budget: Budget,
+    /// What an operator has stopped.
+    pub(super) halted: Paused,
     /// Where messages have effects outside the database.
     pub(super) effects: Option<Effects<M>>,
     last_epoch: u64,
@@ -43,6 +46,7 @@ impl<M: Hash> Hash for Core<M> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         (&self.owned, &self.lanes, &self.known, &self.budget, self.last_epoch, &self.releasing).hash(hasher);
         (&self.effects, self.commit_at, self.recommit_at, self.stopping, self.stopped).hash(hasher);
+        self.halted.hash(hasher);
         self.lanes.iter().for_each(|it| it.held_since().map(|since| since == self.known.signs()).hash(hasher));
     }
 }
@@ -62,6 +66,7 @@ impl<M> Core<M> {
             owned: BTreeMap::new(),
             lanes,
             known: Known::default(),
+            halted: Paused::default(),
             last_epoch: 0,
             releasing: Vec::new(),
             commit_at: Timestamp::default(),
@@ -94,6 +99,7 @@ impl<M> Core<M> {
             }
             Event::HoldsRead { read, held, ready } => self.holds_read(read, held, ready),
             Event::HoldsReady => self.known.sign(),
+            Event::Paused(topics) => self.halt(Paused::of(topics), &mut actions),
             Event::Backlog(partitions) => {
                 for (partition, owned) in &mut self.owned {
                     owned.has_backlog(now, partitions.contains(partition));
@@ -195,8 +201,23 @@ impl<M> Core<M> {
             load[owned.lane.0] += if it.retry { 1 } else { 100 };
         }
         let lane = (0..load.len()).min_by_key(|&it| load[it]).unwrap_or_default();
-        let previous = self.owned.insert(partition, Owned::new(now, Epoch(self.last_epoch), LaneId(lane)));
+        let mut owned = Owned::new(now, Epoch(self.last_epoch), LaneId(lane));
+        owned.halted = self.halted.contains(partition);
+        let previous = self.owned.insert(partition, owned);
         assert!(previous.is_none(), "partition assigned twice without a revocation");
+    }
+
+    /// What is paused is begun no more: what waits to run goes back into its buffer.
+    fn halt(&mut self, halted: Paused, actions: &mut Vec<Action<M>>) {
+        if halted.resumes(&self.halted) {
+            // What was held of it and may run was passed over.
+            self.known.sign();
+        }
+        self.halted = halted;
+        for (partition, owned) in &mut self.owned {
+            owned.halted = self.halted.contains(*partition);
+        }
+        self.recall(actions);
     }
 
     fn revoked(&mut self, partitions: Vec<Partition>, actions: &mut Vec<Action<M>>) {
@@ -333,21 +354,20 @@ impl<M> Core<M> {
         }
         let cap = self.buffered_cap();
         for (&partition, owned) in self.owned.iter_mut().filter(|(_, it)| !it.leaving) {
-            let not_due = owned.due_at().is_some_and(|it| now < it);
-            let wanted = match owned.paused {
-                _ if not_due => Some(PauseReason::NotDue),
-                _ if owned.held_full => Some(PauseReason::HeldFull),
-                // Resumed at half of what it was paused at, so that a partition does not flutter.
-                Some(PauseReason::Full) if cap / 2 < owned.buffered() => Some(PauseReason::Full),
-                _ if cap <= owned.buffered() => Some(PauseReason::Full),
-                _ => None,
+            let wants = Wants {
+                halted: owned.halted,
+                not_due: owned.due_at().is_some_and(|it| now < it),
+                held_full: owned.held_full,
+                buffered: owned.buffered(),
+                cap,
             };
+            let wanted = wanted(owned.paused, wants);
             match (owned.paused, wanted) {
                 (None, Some(reason)) => actions.push(Action::Pause(partition, reason)),
                 (Some(_), None) => actions.push(Action::Resume(partition)),
-                (Some(PauseReason::Full), Some(reason @ (PauseReason::NotDue | PauseReason::HeldFull))) => {
-                    actions.push(Action::Pause(partition, reason));
-                }
+                // The client is told anew: a full buffer it need not have taken seriously yet, and an operator's pause
+                // counts for its memory.
+                (Some(was), Some(reason)) if was != reason => actions.push(Action::Pause(partition, reason)),
                 _ => {}
             }
             owned.paused = wanted;
@@ -358,7 +378,9 @@ impl<M> Core<M> {
     /// let in whole; later each partition that has something gets its share.
     fn buffered_cap(&self) -> usize {
         let (mut total, mut filled) = (0, 0);
-        for buffered in self.owned.values().map(Owned::buffered).filter(|it| 0 < *it) {
+        // What is halted stays as it is, and must not take the room of the others.
+        let flowing = self.owned.values().filter(|it| !it.halted);
+        for buffered in flowing.map(Owned::buffered).filter(|it| 0 < *it) {
             total += buffered;
             filled += 1;
         }

@@ -3,6 +3,8 @@
 //! Many are on their way at once, one of each key; what comes behind it waits in memory. The position is the lowest
 //! undecided offset.
 
+mod recall;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use super::assignment::Core;
@@ -202,7 +204,8 @@ impl<M> Core<M> {
             let (messages_max, care) = lane.begin_held(self.known.signs());
             let (messages_max, dead_max) = (messages_max.min(room), self.budget.available());
             lane.want_leases(messages_max);
-            actions.push(Action::RunHeld { lane: id, messages_max, care, dead_max });
+            let except = self.halted.topics();
+            actions.push(Action::RunHeld { lane: id, messages_max, except, care, dead_max });
         }
     }
 
@@ -278,9 +281,12 @@ impl<M> Core<M> {
         for leased in leased {
             let place = self.place(&leased.item);
             places.retain(|it| *it != place);
-            if !self.goes_on(&leased.item) {
+            if self.is_halted(&leased.item) {
+                back.push(leased.fence);
+                self.shelve(leased.item);
+            } else if !self.goes_on(&leased.item) {
                 self.let_go(&leased.item);
-                back.push(leased);
+                back.push(leased.fence);
             } else if let Some(effects) = &mut self.effects {
                 effects.ahead.push_back(leased);
             }
@@ -373,11 +379,13 @@ impl<M> Core<M> {
             places.into_iter().for_each(|it| self.settle(it));
             return;
         }
+        let is_ours = items.iter().any(|it| self.goes_on(it));
         let items: Vec<Item<M>> = items.into_iter().filter_map(|it| self.keep(it)).collect();
         let refused =
             |it: &Item<M>| findings.full.iter().any(|(at, from)| *at == it.partition && *from <= it.record.offset);
         match outcome {
-            _ if items.is_empty() => {}
+            _ if !is_ours => {}
+            Outcome::Failed(_) if items.is_empty() => {}
             Outcome::Failed(_) => self.lanes[id.0].failed(items),
             Outcome::Full => {
                 let (full, others): (Vec<_>, Vec<_>) = items.into_iter().partition(refused);
@@ -412,6 +420,10 @@ impl<M> Core<M> {
 
     /// The item, unless its partition is not ours any more or nothing new is begun: then whoever reads it next runs it.
     fn keep(&mut self, item: Item<M>) -> Option<Item<M>> {
+        if self.is_halted(&item) {
+            self.shelve(item);
+            return None;
+        }
         if self.goes_on(&item) {
             return Some(item);
         }
@@ -465,14 +477,14 @@ impl<M> Core<M> {
         let back = Vec::from(take_out(&mut effects.ahead, given_up));
         waiting.iter().for_each(|it| self.leave(it));
         dropped.iter().chain(back.iter().map(|it| &it.item)).for_each(|it| self.let_go(it));
-        give_back(back, actions);
+        give_back(back.iter().map(|it| it.fence).collect(), actions);
     }
 }
 
 /// Ends leases under which nothing was begun.
-fn give_back<M>(leased: Vec<Leased<M>>, actions: &mut Vec<Action<M>>) {
-    if !leased.is_empty() {
-        actions.push(Action::GiveBack(leased));
+fn give_back<M>(fences: Vec<Fence>, actions: &mut Vec<Action<M>>) {
+    if !fences.is_empty() {
+        actions.push(Action::GiveBack(fences));
     }
 }
 

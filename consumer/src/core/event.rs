@@ -189,6 +189,8 @@ pub enum Event<M> {
     },
     /// Somebody noticed a key whose head is decided and whom nobody has taken up.
     HoldsReady,
+    /// Subscribed topics that an operator has paused, all of them: source topics with their retry topics.
+    Paused(Vec<u16>),
     /// Quiet partitions that have records which the client has not fetched, as the broker says; all others have none.
     Backlog(Vec<Partition>),
     /// The broker confirmed positions.
@@ -258,6 +260,8 @@ pub enum Action<M> {
         lane: LaneId,
         /// At most this many.
         messages_max: usize,
+        /// None of these topics, which an operator has paused.
+        except: Vec<u16>,
         /// With which care.
         care: Care,
         /// Most dead letters that may come of them.
@@ -280,7 +284,7 @@ pub enum Action<M> {
     /// Perform the effect of a message, beside everything else. The result is an [`Event::Performed`].
     Perform(Leased<M>),
     /// End leases under which nothing was begun, so that others need not wait until they run out. No result.
-    GiveBack(Vec<Leased<M>>),
+    GiveBack(Vec<Fence>),
     /// Write outcomes of effects in one transaction. The result is an [`Event::Recorded`].
     Record {
         /// On which executor; it is idle.
@@ -322,6 +326,8 @@ pub enum PauseReason {
     NotDue,
     /// Its next record must be held, and there is no room: until the key flows again.
     HeldFull,
+    /// An operator has paused its topic: until an operator resumes it.
+    Operator,
 }
 
 /// How a batch is run.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use sekali_schemas::inbox::State;
+
 use super::retry::Decision;
 
 /// What becomes of a key whose message is dead.
@@ -99,6 +101,36 @@ pub fn parked_after<K: Ord + Clone>(
         parked.push(behind);
     }
     if overtaken { Err(Overtaken { heads }) } else { Ok(parked) }
+}
+
+/// What becomes of a held key that an operator wants to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// Nothing of the key can come before what waits: it may run.
+    Free,
+    /// It may run already, and is taken up by whoever comes first.
+    Already,
+    /// What waits would take effect before its head.
+    Overtakes(Head),
+}
+
+/// A head that what waits behind it would overtake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Head {
+    /// It is retried, or its effect is in progress: it holds its key until it is decided.
+    Undecided,
+    /// It is an open dead letter, and would come last if it were replayed.
+    DeadLetter,
+}
+
+/// Whether a hold may be released, given its head's inbox row and whether the head is a dead letter that is not closed.
+pub fn release(is_ready: bool, head: Option<State>, is_dead_letter_open: bool) -> Release {
+    match head {
+        _ if is_ready => Release::Already,
+        Some(State::Retrying | State::Leased | State::Held) => Release::Overtakes(Head::Undecided),
+        _ if is_dead_letter_open => Release::Overtakes(Head::DeadLetter),
+        Some(State::Processed | State::Discarded | State::Dead) | None => Release::Free,
+    }
 }
 
 #[cfg(test)]

@@ -196,7 +196,7 @@ impl Told {
 /// # Errors
 /// Why nothing may be changed.
 pub fn decide(act: Act, letter: Letter, row: Option<Row>, bounds: Bounds) -> Result<Change, Told> {
-    use LetterState::{Discarded, Open, Replaying, Resolved};
+    use self::LetterState::{Discarded, Open, Replaying, Resolved};
     match (letter.state, act) {
         (Resolved, _) => return Err(Told::AlreadyResolved),
         (Discarded, Act::Replay | Act::Discard) => return Err(Told::AlreadyDiscarded),

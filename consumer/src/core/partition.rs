@@ -11,6 +11,8 @@ pub(super) struct Owned<M> {
     pub(super) paused: Option<PauseReason>,
     /// Revoked, waiting for the work in hand.
     pub(super) leaving: bool,
+    /// An operator has paused its topic: nothing of it is begun.
+    pub(super) halted: bool,
     /// Items with the executor or waiting to run again.
     pub(super) in_hand: usize,
     /// When it last got something, or was assigned.
@@ -53,6 +55,7 @@ impl<M> Owned<M> {
             lane,
             paused: None,
             leaving: false,
+            halted: false,
             in_hand: 0,
             quiet_since: now,
             starved_since: None,
@@ -106,12 +109,17 @@ impl<M> Owned<M> {
         self.buffer = VecDeque::new();
     }
 
-    /// Takes back records that were in hand and come before everything buffered.
+    /// Takes back records that were in hand. Those that were taken for their effects stay open, so that the position does
+    /// not pass them; what stood between them may be decided.
     pub(super) fn put_back(&mut self, records: Vec<Record<M>>) {
         assert!(records.len() <= self.in_hand, "put back what was not in hand");
         self.in_hand -= records.len();
         for record in records.into_iter().rev() {
             self.buffer.push_front(record);
+        }
+        // Usually it is: a batch that came before everything buffered.
+        if !self.buffer.iter().is_sorted_by_key(|it| it.offset) {
+            self.buffer.make_contiguous().sort_by_key(|it| it.offset);
         }
     }
 
@@ -123,7 +131,7 @@ impl<M> Owned<M> {
     /// Whether its first buffered record may run now. `unordered` says that nobody waits for anybody.
     pub(super) fn may_run(&self, now: Timestamp, partition: Partition, unordered: bool) -> bool {
         let holds_known = unordered || partition.retry || self.holds == Holds::Read;
-        holds_known && !self.leaving && self.ready_at().is_some_and(|it| it <= now)
+        holds_known && !self.leaving && !self.halted && self.ready_at().is_some_and(|it| it <= now)
     }
 
     /// When the first buffered record is due; `None` when nothing is buffered.
@@ -146,7 +154,8 @@ impl<M> Owned<M> {
         }
         let record = self.buffer.pop_front()?;
         self.open.insert(record.offset, record.produced_at);
-        self.taken_to = Some(record.offset + 1);
+        // One that was put back is taken a second time.
+        self.taken_to = self.taken_to.max(Some(record.offset + 1));
         self.in_hand += 1;
         Some(Item { partition, epoch: self.epoch, maybe_held: false, record })
     }

@@ -1,7 +1,9 @@
 //! What executors do: who gets what next, and what follows from a result.
 
+use std::collections::BTreeMap;
+
 use super::assignment::Core;
-use super::event::{Action, Epoch, Findings, Item, LaneId, Offset, Order, Outcome, Partition, Timestamp};
+use super::event::{Action, Epoch, Findings, Item, LaneId, Offset, Order, Outcome, Partition, Record, Timestamp};
 use super::lane::Stage;
 use super::partition::Owned;
 use super::retry::{Decision, FailureKind};
@@ -94,11 +96,15 @@ impl<M> Core<M> {
             }
             !it.leaving && !stopping
         });
+        let is_ours = !items.is_empty();
+        let (halted, items): (Vec<_>, Vec<_>) = items.into_iter().partition(|it| self.halted.contains(it.partition));
+        self.put_back(halted);
         let lane = &mut self.lanes[id.0];
         match outcome {
-            _ if items.is_empty() => lane.stage = Stage::Idle,
-            Outcome::Failed(_) => lane.failed(items),
             Outcome::Full => self.make_room(now, id, items, &findings.full),
+            _ if !is_ours => lane.stage = Stage::Idle,
+            Outcome::Failed(_) if items.is_empty() => lane.stage = Stage::Idle,
+            Outcome::Failed(_) => lane.failed(items),
             Outcome::Interrupted | Outcome::Decided => lane.interrupted(now, items, &self.limits),
         }
     }
@@ -127,8 +133,11 @@ impl<M> Core<M> {
             back = others;
             if let Some(owned) = self.owned.get_mut(partition) {
                 owned.put_back(records.into_iter().map(|it| it.record).collect());
-                owned.held_full = true;
-                owned.blocked_until = Some(now.after(self.limits.full_delay));
+                // One that went and came back meanwhile has nothing that waits for room.
+                if 0 < owned.buffered() {
+                    owned.held_full = true;
+                    owned.blocked_until = Some(now.after(self.limits.full_delay));
+                }
             }
         }
     }
@@ -147,6 +156,27 @@ impl<M> Core<M> {
             return;
         }
         actions.push(Action::Decide { lane: id, item, decision });
+    }
+
+    /// Takes what waits to run again and belongs to a halted partition out of the executors.
+    pub(super) fn recall_redo(&mut self) -> Vec<Item<M>> {
+        let halted = &self.halted;
+        self.lanes.iter_mut().flat_map(|it| it.take_redo_of(|of| halted.contains(of))).collect()
+    }
+
+    /// Puts undecided items back into the buffers of their partitions.
+    pub(super) fn put_back(&mut self, items: Vec<Item<M>>) {
+        let mut records: BTreeMap<Partition, Vec<Record<M>>> = BTreeMap::new();
+        for item in items {
+            if self.owned.get(&item.partition).is_some_and(|it| it.epoch == item.epoch) {
+                records.entry(item.partition).or_default().push(item.record);
+            }
+        }
+        for (partition, records) in records {
+            if let Some(owned) = self.owned.get_mut(&partition) {
+                owned.put_back(records);
+            }
+        }
     }
 
     /// Forgets items that wait to run again; whoever reads them next runs them.
@@ -184,8 +214,8 @@ impl<M> Core<M> {
                 let lane = &mut self.lanes[id.0];
                 lane.last_was_held = true;
                 let (messages_max, care) = lane.begin_held(self.known.signs());
-                let dead_max = self.budget.available();
-                actions.push(Action::RunHeld { lane: id, messages_max, care, dead_max });
+                let (except, dead_max) = (self.halted.topics(), self.budget.available());
+                actions.push(Action::RunHeld { lane: id, messages_max, except, care, dead_max });
             }
         }
     }

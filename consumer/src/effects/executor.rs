@@ -12,7 +12,7 @@ use crate::batch::{Batch, Ended, Fate, tally};
 use crate::core::verdict::{Arrival, Leasing};
 use crate::core::{Event, Findings, Item, Leased, Outcome, Timestamp};
 use crate::executor::writing::write;
-use crate::executor::{Again, Executor, Finished, How, Work, answered, disconnected, seal_and_commit};
+use crate::executor::{Again, Executor, Finished, HeldOrder, How, Work, answered, disconnected, seal_and_commit};
 use crate::held::HeldBatch;
 use crate::incoming::Incoming;
 use crate::postgres::{hold, lease};
@@ -38,7 +38,7 @@ impl<E: Effect> Executor<Performing<E>> {
         while let Some(work) = orders.recv().await {
             let event = match work {
                 Work::Run(items, how) => self.lease_batch(items, how).await,
-                Work::RunHeld(messages_max, _) => self.lease_held(messages_max).await,
+                Work::RunHeld(order, _) => self.lease_held(&order).await,
                 Work::Decide(item, decision) => {
                     let finished = self.decide_unleased(item, decision).await;
                     self.finished(finished)
@@ -74,8 +74,8 @@ impl<E: Effect> Executor<Performing<E>> {
         }
     }
 
-    async fn lease_held(&mut self, messages_max: usize) -> Event<Incoming> {
-        match self.transact_held_leases(messages_max).await {
+    async fn lease_held(&mut self, order: &HeldOrder) -> Event<Incoming> {
+        match self.transact_held_leases(order).await {
             Ok(claims) => {
                 self.shared.metrics.committed(claims.leased.len());
                 self.claimed(claims)
@@ -191,16 +191,16 @@ impl<E: Effect> Executor<Performing<E>> {
     }
 
     /// Takes leases on the first message behind each head that is decided.
-    async fn transact_held_leases(&mut self, messages_max: usize) -> Result<Claims, Failure> {
+    async fn transact_held_leases(&mut self, order: &HeldOrder) -> Result<Claims, Failure> {
         let asked_at = Instant::now();
         self.connect().await?;
         let shared = self.shared.clone();
         let client = self.client.as_ref().ok_or_else(disconnected)?;
-        let max = i64::try_from(messages_max).unwrap_or(i64::MAX);
+        let (max, except) = (i64::try_from(order.messages_max).unwrap_or(i64::MAX), order.except());
         let owner = shared.handler.leases.owner;
         let work = async {
             client.batch_execute("BEGIN").await?;
-            let keys = lease::ready_keys(client, shared.consumer_id, max).await?;
+            let keys = lease::ready_keys(client, shared.consumer_id, &except, max).await?;
             let more = max <= keys.len() as i64;
             let batch = HeldBatch::of(hold::first_of(client, shared.consumer_id, keys).await?, !more, &shared)?;
             let mut message_keys: Vec<Uuid> = batch.items.iter().map(|it| it.record.message.key()).collect();

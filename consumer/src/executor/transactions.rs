@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use deadpool_postgres::ClientWrapper;
 
 use super::writing::{write, write_held};
-use super::{Executor, How, answered, disconnected, seal_and_commit};
+use super::{Executor, HeldOrder, How, answered, disconnected, seal_and_commit};
 use crate::batch::{Batch, Ended, Fate, Settled, tally};
 use crate::core::hold::Rule;
 use crate::core::retry::Decision;
@@ -64,7 +64,7 @@ impl<H: Handler> Executor<H> {
     /// Takes up messages that were held; what was taken up is in `items`, also when it ends badly.
     pub(super) async fn transact_held(
         &mut self,
-        messages_max: usize,
+        order: &HeldOrder,
         how: How,
         refused: &mut Refusals,
         items: &mut Vec<Item<Incoming>>,
@@ -73,10 +73,11 @@ impl<H: Handler> Executor<H> {
         let shared = self.shared.clone();
         let client = self.client.as_ref().ok_or_else(disconnected)?;
         let deadline = shared.database_timeout;
+        let (messages_max, except) = (order.messages_max, order.except());
         let keys_max = messages_max.min(HELD_KEYS_MAX) as i64;
         let take = async {
             client.batch_execute("BEGIN").await?;
-            hold::take(client, shared.consumer_id, keys_max, messages_max as i64).await
+            hold::take(client, shared.consumer_id, &except, keys_max, messages_max as i64).await
         };
         let taken = answered(deadline, take).await??;
         let last = taken.keys.len() < keys_max as usize && taken.messages.len() < messages_max;

@@ -57,6 +57,8 @@ pub(crate) struct Poller {
     full_since: Option<Instant>,
     unread: Unread,
     memory: Memory,
+    /// Bytes of it that stay because an operator has paused their topics.
+    set_aside: usize,
     /// What waits in memory weighs too much, so that nothing is fetched.
     is_heavy: bool,
     /// When the driver was told last how far the client has read.
@@ -102,6 +104,7 @@ impl Poller {
             full_since: None,
             unread: Unread::default(),
             memory: Memory::default(),
+            set_aside: 0,
             is_heavy: false,
             positions_at: Instant::now(),
         };
@@ -160,14 +163,7 @@ impl Poller {
     fn obey(&mut self, command: Command) -> bool {
         match command {
             Command::Commit(positions) => self.consumer.context().commit_later(&self.consumer, &positions),
-            Command::Pause(partition, PauseReason::Full) => {
-                self.paused.insert(partition, (PauseReason::Full, false));
-                self.full_since.get_or_insert_with(Instant::now);
-            }
-            Command::Pause(partition, reason @ (PauseReason::NotDue | PauseReason::HeldFull)) => {
-                self.paused.insert(partition, (reason, true));
-                self.pause(&[partition]);
-            }
+            Command::Pause(partition, reason) => self.pause_for(partition, reason),
             Command::Resume(partition) => {
                 if let Some((_, true)) = self.paused.remove(&partition)
                     && !self.is_heavy
@@ -186,6 +182,30 @@ impl Poller {
             }
         }
         true
+    }
+
+    /// A full buffer is not taken seriously at once, and what the client knows already it is not told again.
+    fn pause_for(&mut self, partition: Partition, reason: PauseReason) {
+        let told = self.paused.get(&partition).is_some_and(|it| it.1);
+        let waits = reason == PauseReason::Full && !told;
+        self.paused.insert(partition, (reason, !waits));
+        if waits {
+            self.full_since.get_or_insert_with(Instant::now);
+        } else if !told {
+            self.pause(&[partition]);
+        }
+        if reason == PauseReason::Operator {
+            self.set_aside = self.memory.bytes();
+        }
+    }
+
+    /// What is buffered of topics that an operator has paused stays for as long as he wants, and must not keep all others
+    /// from being fetched: nothing more than what was there when he paused them last, and has not gone since.
+    fn bytes_that_go(&mut self) -> usize {
+        let bytes = self.memory.bytes();
+        let is_operated = self.paused.values().any(|it| it.0 == PauseReason::Operator);
+        self.set_aside = if is_operated { self.set_aside.min(bytes) } else { 0 };
+        bytes - self.set_aside
     }
 
     /// Waits a little for a full buffer instead of fetching; true when there is something else to do first. When the
@@ -223,7 +243,7 @@ impl Poller {
     /// Stops fetching while too many bytes wait in memory, and goes on at half of them: pausing throws away what the
     /// client has prefetched.
     fn weigh(&mut self) {
-        let (bytes, max) = (self.memory.bytes(), self.reader.buffer_bytes_max);
+        let (bytes, max) = (self.bytes_that_go(), self.reader.buffer_bytes_max);
         let given = self.consumer.context().given.swap(false, Ordering::Relaxed);
         let was_heavy = self.is_heavy;
         self.is_heavy = if was_heavy { max / 2 < bytes } else { max <= bytes };

@@ -155,9 +155,12 @@ mod tests {
         }
     }
 
+    /// Family, class and message to be found in those headers.
+    type Case<'a> = (&'a str, &'a str, &'a str, Vec<(&'a str, &'a [u8])>);
+
     #[test]
     fn each_family_says_where_it_comes_from_and_why() {
-        let cases: [(&str, &str, &str, Vec<(&str, &[u8])>); 4] = [
+        let cases: [Case<'_>; 4] = [
             (
                 "spring",
                 "TimeoutException",

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::import::Imported;
 use super::{DeadLetters, Exported, foreign};
-use crate::admin::unreadable::headers;
+use crate::admin::waiting::headers;
 use crate::config::Config;
 
 /// Letters of one transaction.

@@ -64,8 +64,8 @@ impl DeadLetters {
              FROM sekali.dead_letter AS letter WHERE {CONDITIONS} GROUP BY 1, 2, 3 ORDER BY letters DESC LIMIT $13) \
              SELECT number, consumer.name, letters, it.class, it.code, coalesce(it.cause, it.message), it.origin_topic, \
              it.id, oldest_at, newest_at FROM counted JOIN sekali.consumer ON consumer.id = consumer_id \
-             CROSS JOIN LATERAL (SELECT * FROM sekali.dead_letter AS some WHERE some.consumer_id = counted.consumer_id \
-             AND some.state = counted.state AND some.group_fingerprint = number ORDER BY some.id DESC LIMIT 1) AS it \
+             CROSS JOIN LATERAL (SELECT * FROM sekali.dead_letter AS it WHERE it.consumer_id = counted.consumer_id \
+             AND it.state = counted.state AND it.group_fingerprint = number ORDER BY it.id DESC LIMIT 1) AS it \
              ORDER BY letters DESC, newest_at DESC"
         );
         let filter = Filter { state: filter.state.or(Some(LetterState::Open)), ..filter.clone() };

@@ -58,7 +58,7 @@ const DELETE_EMPTY: &str = "DELETE FROM sekali.held_key AS hold USING unnest($2:
 const READ: &str = "SELECT topic, resource_key, ready FROM sekali.held_key WHERE consumer_id = $1";
 
 const TAKE: &str = "SELECT topic, resource_key FROM sekali.held_key WHERE consumer_id = $1 AND ready \
-     ORDER BY since, topic, resource_key LIMIT $2 FOR UPDATE SKIP LOCKED";
+     AND topic <> ALL ($3) ORDER BY since, topic, resource_key LIMIT $2 FOR UPDATE SKIP LOCKED";
 
 const MESSAGES: &str = "SELECT it.topic, it.resource_key, it.key, it.key_text, it.\"partition\", it.\"offset\", \
      it.timestamp_ms, it.payload, it.header_names, it.header_values \
@@ -209,11 +209,17 @@ pub(crate) struct Taken {
     pub(crate) messages: Vec<Held>,
 }
 
-/// Takes up keys whose head is decided and whom nobody else has taken up, and up to so many of their messages: key by
-/// key, in the order in which they were parked.
-pub(crate) async fn take(client: &ClientWrapper, consumer_id: i16, keys_max: i64, max: i64) -> Result<Taken, Error> {
+/// Takes up keys whose head is decided and whom nobody else has taken up, but for those of some topics, and up to so many
+/// of their messages: key by key, in the order in which they were parked.
+pub(crate) async fn take(
+    client: &ClientWrapper,
+    consumer_id: i16,
+    except: &[&str],
+    keys_max: i64,
+    max: i64,
+) -> Result<Taken, Error> {
     let statement = client.prepare_cached(TAKE).await?;
-    let rows = client.query(&statement, &[&consumer_id, &keys_max]).await?;
+    let rows = client.query(&statement, &[&consumer_id, &keys_max, &except]).await?;
     let keys: Vec<(String, Vec<u8>)> = rows.iter().map(|it| (it.get(0), it.get(1))).collect();
     if keys.is_empty() {
         return Ok(Taken { keys, messages: Vec::new() });

@@ -48,7 +48,7 @@ const DROP: &str = "DELETE FROM sekali.lease WHERE consumer_id = $1 AND key = AN
 
 /// Heads are decided, and the first message behind each is on nobody's lease, as far as this statement sees.
 const READY: &str = "SELECT hold.topic, hold.resource_key FROM sekali.held_key AS hold \
-     WHERE hold.consumer_id = $1 AND hold.ready AND NOT EXISTS (SELECT FROM sekali.lease AS lease \
+     WHERE hold.consumer_id = $1 AND hold.ready AND hold.topic <> ALL ($3) AND NOT EXISTS (SELECT FROM sekali.lease AS lease \
      WHERE lease.consumer_id = $1 AND clock_timestamp() < lease.until AND lease.key = (SELECT it.key \
      FROM sekali.held_message AS it WHERE it.consumer_id = $1 AND it.topic = hold.topic \
      AND it.resource_key = hold.resource_key ORDER BY it.seq LIMIT 1)) \
@@ -178,14 +178,15 @@ pub(crate) async fn remove(client: &ClientWrapper, consumer_id: i16, keys: &[Uui
     Ok(())
 }
 
-/// Locks keys whose head is decided and whose first message nobody performs.
+/// Locks keys whose head is decided and whose first message nobody performs, but for those of some topics.
 pub(crate) async fn ready_keys(
     client: &ClientWrapper,
     consumer_id: i16,
+    except: &[&str],
     max: i64,
 ) -> Result<Vec<(String, Vec<u8>)>, Error> {
     let statement = client.prepare_cached(READY).await?;
-    let rows = client.query(&statement, &[&consumer_id, &max]).await?;
+    let rows = client.query(&statement, &[&consumer_id, &max, &except]).await?;
     Ok(rows.iter().map(|it| (it.get(0), it.get(1))).collect())
 }
 

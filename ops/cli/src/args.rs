@@ -1,13 +1,20 @@
 //! What can be typed.
 
+mod operate;
+mod signed;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{AuditArgs, DlqCommand};
 use crate::demo::DemoArgs;
+use crate::drill::DrillArgs;
 use crate::output::Format;
 use crate::produce::ProduceArgs;
+
+pub(crate) use operate::*;
+pub(crate) use signed::Signed;
 
 /// Operates Sekali: tables, topics, lag, diagnosis.
 ///
@@ -50,7 +57,8 @@ pub(crate) enum Command {
     Produce(Box<ProduceArgs>),
     /// Show how far the group is behind, by partition.
     Lag,
-    /// Look for what would stop the group or lose messages.
+    /// Look for what would stop the group or lose messages; with --checklist, go through the ten points of production.
+    #[command(after_help = "Runbook: ops/runbooks/SekaliConsumerStalled.md")]
     Doctor(DoctorArgs),
     /// Dead letters: find the cause, replay or discard the right ones.
     #[command(subcommand)]
@@ -66,6 +74,12 @@ pub(crate) enum Command {
     /// The configuration as the programs see it.
     #[command(subcommand)]
     Config(ConfigCommand),
+    #[command(flatten)]
+    Operate(OperateCommand),
+    /// On a staging deployment: produce marked events, kill a worker in the middle, and see that each event was decided
+    /// exactly once. The outcome is recorded for `sekali doctor --checklist`.
+    #[command(after_help = "Runbook: ops/runbooks/SekaliCrashLooping.md")]
+    Drill(Box<DrillArgs>),
     /// Print completions for a shell.
     Completions {
         /// The shell.
@@ -105,6 +119,15 @@ pub(crate) struct DoctorArgs {
     /// Run only this check (may be repeated).
     #[arg(long, value_name = "NAME")]
     pub(crate) check: Vec<String>,
+    /// Hold the ten points of the checklist for production against the running deployment. Status 3 on a failure.
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) checklist: bool,
+    /// Address of Prometheus, http://host:9090: whether workers are scraped and rules loaded.
+    #[arg(long, value_name = "URL", requires = "checklist")]
+    pub(crate) prometheus: Option<String>,
+    /// Admin port of a worker under load, http://host:9464: durations against their limits.
+    #[arg(long, value_name = "URL", requires = "checklist")]
+    pub(crate) admin: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

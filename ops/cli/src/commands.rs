@@ -5,6 +5,7 @@ mod dlq;
 mod doctor;
 mod lag;
 mod migrate;
+mod operate;
 mod relay;
 mod schemas;
 mod topics;
@@ -16,11 +17,13 @@ use sekali_consumer::config::{Config, Needs};
 
 use crate::args::{Cli, Command, Global};
 use crate::exit::{Failure, Outcome};
-use crate::{console, demo, output, produce};
+use crate::{console, demo, drill, output, produce};
 
 pub(crate) use dlq::{AuditArgs, DlqCommand, moment};
 
 const DEFAULT_FILE: &str = "sekali.toml";
+
+pub(crate) use operate::actor;
 
 pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
     let global = &cli.global;
@@ -38,6 +41,8 @@ pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
         Command::Console => console::run(global).await,
         Command::Schemas(command) => schemas::run(global, command).await,
         Command::Config(command) => config::run(global, &command),
+        Command::Drill(args) => drill::run(global, *args).await,
+        Command::Operate(command) => operate::run(global, command).await,
         Command::Completions { shell } => completions(shell),
     }
 }

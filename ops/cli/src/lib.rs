@@ -7,6 +7,7 @@ mod args;
 mod commands;
 mod console;
 mod demo;
+mod drill;
 mod exit;
 mod output;
 pub mod private_postgres;

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::exit::Failure;
 
@@ -14,7 +15,7 @@ pub(crate) enum Format {
     Table,
     /// One JSON document for programs.
     Json,
-    /// One JSON document a line: each of a list, or the whole result.
+    /// One JSON document a line: of a list, each of its rows.
     Ndjson,
 }
 
@@ -29,8 +30,8 @@ pub(crate) fn show<T: Serialize + ?Sized>(
 ) -> Result<(), Failure> {
     let mut text = match format {
         Format::Table => table(value),
-        Format::Json => serde_json::to_string_pretty(value).map_err(unwritable)?,
-        Format::Ndjson => lines(&serde_json::to_value(value).map_err(unwritable)?),
+        Format::Json => serde_json::to_string_pretty(value).map_err(|error| unwritten(&error))?,
+        Format::Ndjson => lines(serde_json::to_value(value).map_err(|error| unwritten(&error))?),
     };
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
@@ -38,15 +39,25 @@ pub(crate) fn show<T: Serialize + ?Sized>(
     print(&text)
 }
 
-fn unwritable(error: serde_json::Error) -> Failure {
+fn unwritten(error: &serde_json::Error) -> Failure {
     Failure::error(format!("cannot write the result as JSON: {error}"))
 }
 
-fn lines(value: &serde_json::Value) -> String {
-    match value {
-        serde_json::Value::Array(items) => items.iter().map(|it| format!("{it}\n")).collect(),
-        other => other.to_string(),
-    }
+/// A list, or the rows of one, line by line; anything else is one line.
+fn lines(value: Value) -> String {
+    let rows = match value {
+        Value::Array(rows) => rows,
+        Value::Object(mut object) => match object.remove("rows") {
+            Some(Value::Array(rows)) => rows,
+            Some(other) => {
+                object.insert("rows".to_owned(), other);
+                vec![Value::Object(object)]
+            }
+            None => vec![Value::Object(object)],
+        },
+        other => vec![other],
+    };
+    rows.iter().map(|it| format!("{it}\n")).collect()
 }
 
 /// Writes text as it is.
@@ -78,4 +89,18 @@ pub(crate) fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator
     }
     // Without borders the cells of the last column are padded to its width.
     table.lines().map(|it| it.trim_end().to_owned() + "\n").collect()
+}
+
+/// How many seconds, for people.
+pub(crate) fn seconds(seconds: f64) -> String {
+    match seconds {
+        it if it < 0.0 => format!("-{}", self::seconds(-it)),
+        it if it < 10.0 => format!("{it:.1}s"),
+        it => humantime::format_duration(std::time::Duration::from_secs(it as u64)).to_string(),
+    }
+}
+
+/// What is said below a list that goes on.
+pub(crate) fn and_more(more: u64) -> String {
+    if more == 0 { String::new() } else { format!("and {more} more (--limit)\n") }
 }

@@ -96,6 +96,8 @@ pub(crate) enum Fault {
     ReadTwice,
     /// A lease ends although its owner is alive.
     LeaseEnds,
+    /// An operator pauses the source topic.
+    Pause,
 }
 
 /// How often something may still go wrong.
@@ -108,7 +110,7 @@ pub(crate) enum Faults {
 }
 
 impl Fault {
-    const COUNT: usize = Fault::LeaseEnds as usize + 1;
+    const COUNT: usize = Fault::Pause as usize + 1;
 }
 
 impl Faults {

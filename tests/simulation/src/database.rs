@@ -55,6 +55,8 @@ pub(crate) struct Tables {
     pub(crate) fences: BTreeMap<Id, i64>,
     /// Retry tier or dead-letter topic, and the record.
     pub(crate) outbox: Vec<(Option<usize>, Logged)>,
+    /// An operator has paused the source topic.
+    pub(crate) paused: bool,
 }
 
 /// What a transaction did, for the oracle; told only when it is committed.

@@ -83,11 +83,12 @@ impl Group {
             5 => self.member(index).read_holds(random, world),
             6 => {
                 operate(random, world);
-                match random.below(10) {
+                match random.below(12) {
                     0 => self.member(index).look_for_ready(world),
                     1 | 2 => self.member(index).look_out(world),
                     3..6 => self.member(index).tell_positions(world),
                     6..9 => self.members[index].beat(world),
+                    9..11 if !self.members[index].has_heard(world) => self.member(index).hear(world),
                     _ => {}
                 }
                 false
@@ -321,6 +322,8 @@ impl Group {
             && world.tables.outbox.is_empty()
             && world.flows()
             && self.handing.is_none()
+            && !world.tables.paused
+            && self.members.iter().all(|it| it.has_heard(world))
             && self.members.iter().all(|it| it.idle())
     }
 
@@ -344,8 +347,11 @@ fn anybody(random: &mut Random, processes: usize) -> usize {
     random.below(processes)
 }
 
-/// An operator takes up a dead letter, now and then.
+/// An operator takes up a dead letter, now and then, or pauses the source topic for a while.
 fn operate(random: &mut Random, world: &mut World) {
+    if world.pauses && random.one_in(if world.faulty { 6 } else { 2 }) {
+        world.tables.paused = world.faulty && !world.tables.paused;
+    }
     if !random.one_in(if world.faulty { 30 } else { 4 }) {
         return;
     }

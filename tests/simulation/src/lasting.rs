@@ -64,6 +64,10 @@ pub fn last(seed: u64, time: Duration) -> Result<Lasted, Violation> {
     // With one effect at a time the producer would be ahead for ever.
     world.effects_max = world.effects_max.map(|_| 8);
     world.leases_ahead_max = 4;
+    // Nor may it wait for an operator, or have most of the messages fail.
+    world.pauses = false;
+    world.dead_letters_ahead_max = None;
+    world.failing_in = LASTING.failing_in;
     let mut producer = Producer::new();
     let mut group = Group::new(&mut random, &mut world, |random, _| random.below(LASTING.processes));
     let mut peaks = [Peaks::default(); 4];

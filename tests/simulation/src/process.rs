@@ -3,6 +3,7 @@
 mod checks;
 mod client;
 mod effects;
+mod hearsay;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -23,7 +24,8 @@ use effects::News;
 #[derive(Clone, Hash)]
 enum Work {
     Run(Vec<Item<Logged>>, How),
-    RunHeld(usize, How),
+    /// At most so many, and whether those of the source topic are passed over.
+    RunHeld(usize, How, bool),
     Decide(Item<Logged>, Decision),
     /// Outcomes of effects.
     Record(Vec<Recorded<Logged>>),
@@ -109,6 +111,8 @@ pub(crate) struct Process {
     rests_until: [Timestamp; LANES_MAX],
     /// From when records may be tried again that found no room, the first of each partition.
     blocked_until: BTreeMap<Partition, (Offset, Timestamp)>,
+    /// It knows that an operator has paused the source topic.
+    halted: bool,
     /// Changes of the assignment: so far, and when each executor's batch began. What was interrupted may not be ours any
     /// more, and then there is nothing to wait for.
     changes: u64,
@@ -132,7 +136,7 @@ impl Hash for Process {
         for lane in (0..LANES_MAX).filter(|it| self.is_busy(LaneId(*it))) {
             (&self.in_batch[lane], (self.changes - self.changes_at_start[lane]).min(2)).hash(hasher);
         }
-        (&self.credit, self.left_held).hash(hasher);
+        (&self.credit, self.left_held, self.halted).hash(hasher);
     }
 }
 
@@ -146,9 +150,13 @@ impl Process {
             dead_letters_ahead_max: world.dead_letters_ahead_max,
             ..world.shape.limits.clone()
         };
+        let mut core = Core::new(world.shape.policy(), limits, seed);
+        // Before anything else: nothing may begin meanwhile.
+        let nothing = core.apply(world.now, Event::Paused(world.paused_topics()));
+        assert!(nothing.is_empty(), "there is nothing to do yet");
         Process {
             shape: world.shape,
-            core: Core::new(world.shape.policy(), limits, seed),
+            core,
             fetching: BTreeMap::new(),
             generations: BTreeMap::new(),
             paused: BTreeSet::new(),
@@ -173,6 +181,7 @@ impl Process {
             drain_until: Timestamp::default(),
             rests_until: [Timestamp::default(); LANES_MAX],
             blocked_until: BTreeMap::new(),
+            halted: world.tables.paused,
             changes: 0,
             changes_at_start: [0; LANES_MAX],
             left_held: false,
@@ -228,7 +237,8 @@ impl Process {
             return true;
         }
         let locked = match (&work, work.held()) {
-            (Work::RunHeld(max, _), _) => world.ready_keys(*max, &[]),
+            (Work::RunHeld(_, _, true), _) => Vec::new(),
+            (Work::RunHeld(max, ..), _) => world.ready_keys(*max, &[]),
             (_, Some(HeldWork::Decision(key))) => vec![key],
             _ => Vec::new(),
         };
@@ -249,7 +259,10 @@ impl Process {
                 let (outcome, findings) = world.transact(random, &items, how);
                 (outcome, findings, items)
             }
-            Work::RunHeld(max, how) => world.run_held(random, max, how, locked),
+            Work::RunHeld(_, _, true) => {
+                (Outcome::Decided, Findings { ready: Some(false), ..Findings::default() }, Vec::new())
+            }
+            Work::RunHeld(max, how, _) => world.run_held(random, max, how, locked),
             Work::Decide(item, decision) => {
                 let (outcome, findings) = world.decide(random, &item, decision);
                 (outcome, findings, vec![item])
@@ -284,13 +297,6 @@ impl Process {
         let ready = world.tables.holds.values().any(|it| it.ready);
         self.answers.push_back(HoldsAnswer { read, held, ready });
         true
-    }
-
-    /// The regular look of housekeeping.
-    pub(crate) fn look_for_ready(&mut self, world: &mut World) {
-        if world.tables.holds.values().any(|it| it.ready) {
-            self.apply(world, Event::HoldsReady);
-        }
     }
 
     pub(crate) fn report(&mut self, world: &mut World) -> bool {
@@ -411,8 +417,9 @@ impl Process {
                 Action::Run { lane, items, care, dead_max } => {
                     self.start(world, lane, Work::Run(items, How { careful: care != Care::None, dead_max }));
                 }
-                Action::RunHeld { lane, messages_max, care, dead_max } => {
-                    self.start(world, lane, Work::RunHeld(messages_max, How { careful: care != Care::None, dead_max }));
+                Action::RunHeld { lane, messages_max, except, care, dead_max } => {
+                    let how = How { careful: care != Care::None, dead_max };
+                    self.start(world, lane, Work::RunHeld(messages_max, how, except.contains(&0)));
                 }
                 Action::ReadHolds { read } => {
                     if !self.ordered {
@@ -422,7 +429,7 @@ impl Process {
                 }
                 Action::Decide { lane, item, decision } => self.start(world, lane, Work::Decide(item, decision)),
                 Action::Perform(leased) => self.begin_effect(world, leased),
-                Action::GiveBack(leased) => self.give_back_unused(world, &leased),
+                Action::GiveBack(fences) => self.give_back_unused(world, &fences),
                 Action::Record { lane, records } => self.start(world, lane, Work::Record(records)),
                 Action::Commit(positions) => {
                     if self.shape.one_commit_on_its_way {

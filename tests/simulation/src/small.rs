@@ -66,6 +66,9 @@ pub(crate) enum Step {
     Tick(usize),
     Relay,
     Operate(Id, bool),
+    Pause,
+    Resume,
+    Hear(usize),
     Notice,
     FinishHandOver,
     /// A member that has left is started anew; what it owned goes to somebody.
@@ -86,7 +89,9 @@ impl SmallWorld {
     /// who decided the head.
     fn needs_housekeeping(&self) -> bool {
         let loses = |it: &Fault| matches!(it, Fault::Crash | Fault::Leave | Fault::LostAnswer);
-        self.faults.iter().any(loses) || self.rule == Rule::ByKey(AfterDeadLetter::Hold)
+        // A lease on a held message that is given back may have to run out first.
+        let gives_back = self.effects_max.is_some() && self.faults.contains(&Fault::Pause);
+        self.faults.iter().any(loses) || self.rule == Rule::ByKey(AfterDeadLetter::Hold) || gives_back
     }
 
     pub(crate) fn start(&self) -> State {
@@ -140,6 +145,11 @@ impl State {
                 steps.push(Step::Operate(id, true));
             }
         }
+        if self.world.tables.paused {
+            steps.push(Step::Resume);
+        } else if self.world.faults.may(Fault::Pause) {
+            steps.push(Step::Pause);
+        }
         if let Some(id) = self.world.orphaned(&self.group.fences()) {
             steps.push(Step::LeaseEnds(id));
         }
@@ -176,6 +186,7 @@ impl State {
         // Housekeeping looks rarely: when there was time for everything else.
         let ready = of.needs_housekeeping() && world.tables.holds.values().any(|it| it.ready);
         add(ready && process.idle() && !process.stopping, Step::LookForReady(member));
+        add(!process.has_heard(world) && !process.stopping, Step::Hear(member));
         add(process.overslept(world) && !process.has_commits(), Step::Tick(member));
         add(process.stopped.is_some(), Step::Replace(0));
         add(process.stopped.is_some(), Step::Replace(1));
@@ -214,6 +225,7 @@ impl State {
             Step::Take(..) => strike(Fault::TakeOver),
             Step::HandOver(..) => strike(Fault::HandOver),
             Step::Leave(_) => strike(Fault::Leave),
+            Step::Pause => strike(Fault::Pause),
             _ => {}
         }
         match step {
@@ -229,6 +241,9 @@ impl State {
             Step::Tick(member) => group.member(member).tick(world),
             Step::Relay => world.relay(random),
             Step::Operate(id, replay) => world.operate(id, if replay { Act::Replay } else { Act::Discard }, false),
+            Step::Pause => world.tables.paused = true,
+            Step::Resume => world.tables.paused = false,
+            Step::Hear(member) => group.member(member).hear(world),
             Step::Notice => group.notice(world),
             Step::FinishHandOver => group.finish_hand_over(random, world),
             Step::Replace(to) => group.replace_stopped(random, world, &|_, _| to),

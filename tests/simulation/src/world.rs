@@ -97,8 +97,10 @@ pub(crate) struct World {
     pub(crate) leases_ahead_max: usize,
     /// Dead letters ahead of successes.
     pub(crate) dead_letters_ahead_max: Option<u32>,
+    /// An operator pauses the source topic now and then.
+    pub(crate) pauses: bool,
     /// Three in so many messages fail.
-    failing_in: usize,
+    pub(crate) failing_in: usize,
     pub(crate) accounts: Rc<BTreeMap<Id, Account>>,
     /// Sequence number of the last effect of each key.
     pub(crate) order: BTreeMap<usize, usize>,
@@ -148,6 +150,7 @@ impl World {
             effects_max: None,
             leases_ahead_max: 0,
             dead_letters_ahead_max: None,
+            pauses: false,
             failing_in: shape.failing_in,
             accounts: Rc::default(),
             order: BTreeMap::new(),
@@ -170,12 +173,19 @@ impl World {
         if random.one_in(4) {
             world.held_per_key_max = 2;
         }
+        world.pauses = random.one_in(3);
         if random.one_in(4) {
             // So many fail that the budget matters.
             world.dead_letters_ahead_max = Some(1);
             world.failing_in = 4;
         }
         world
+    }
+
+    /// What is paused: the source topic with its retry topics, or nothing.
+    pub(crate) fn paused_topics(&self) -> Vec<u16> {
+        let topics = 0..=self.shape.retry_delays.len() as u16;
+        topics.filter(|_| self.tables.paused).collect()
     }
 
     /// The topics' partitions.

@@ -44,3 +44,20 @@ fn nothing_takes_effect_behind_a_refused_message_of_its_key() {
     let behind = [(Some('a'), holds), (Some('a'), dies), (Some('a'), holds)];
     assert_eq!(parked_after(behind), Ok(vec![false, true, true]));
 }
+
+#[test]
+fn a_hold_is_released_only_behind_a_head_that_can_come_no_more() {
+    use sekali_schemas::inbox::State;
+    for head in State::ALL.map(Some).into_iter().chain([None]) {
+        for open in [false, true] {
+            assert_eq!(release(true, head, open), Release::Already, "{head:?}");
+            let undecided = matches!(head, Some(State::Retrying | State::Leased | State::Held));
+            let expected = match (undecided, open) {
+                (true, _) => Release::Overtakes(Head::Undecided),
+                (false, true) => Release::Overtakes(Head::DeadLetter),
+                (false, false) => Release::Free,
+            };
+            assert_eq!(release(false, head, open), expected, "{head:?}, {open}");
+        }
+    }
+}

@@ -1,3 +1,5 @@
+mod checklist;
+
 use sekali_consumer::admin::doctor::{self, Status};
 use sekali_consumer::config::Needs;
 
@@ -6,6 +8,9 @@ use crate::exit::{Failure, Outcome};
 use crate::output;
 
 pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<Outcome, Failure> {
+    if args.checklist {
+        return checklist::run(global, args).await;
+    }
     if let Some(unknown) = args.check.iter().find(|it| !doctor::NAMES.contains(&it.as_str())) {
         return Err(Failure::usage(format!("no check is named \"{unknown}\": use {}", doctor::NAMES.join(", "))));
     }

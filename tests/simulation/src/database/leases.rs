@@ -22,6 +22,14 @@ pub(crate) struct Claims {
     pub(crate) findings: Findings,
 }
 
+impl Claims {
+    /// There was nothing to lease.
+    pub(crate) fn nothing() -> Claims {
+        let findings = Findings { ready: Some(false), ..Findings::default() };
+        Claims { leased: Vec::new(), later: Vec::new(), findings }
+    }
+}
+
 /// What a transaction that writes outcomes came to.
 pub(crate) struct Written {
     pub(crate) outcome: Outcome,

@@ -38,12 +38,16 @@ impl Process {
             .any(|it| self.is_busy(it) && this_ownership(it) && self.in_batch[it.0].contains(&place))
     }
 
-    /// What is not due is not fetched further: its tier would be read into memory.
+    /// What is not due is not fetched further: its tier would be read into memory. Nor is what an operator has paused.
     pub(super) fn check_pauses(&self, world: &mut World) {
         for (place, _, due_at) in self.core.heads() {
             let waits = due_at.is_some_and(|it| world.now < it);
             if waits && !self.stopping && self.revoked != Some(place) && !self.paused.contains(&place) {
                 world.violated(format!("{place:?} is fetched although its head is not due"));
+            }
+            let piles_up = self.halted && 0 < self.core.buffered(place);
+            if piles_up && !self.stopping && self.revoked != Some(place) && !self.paused.contains(&place) {
+                world.violated(format!("{place:?} is fetched although an operator has paused it"));
             }
         }
     }
@@ -82,6 +86,16 @@ impl Process {
             if world.now < self.rests_until[lane.0] {
                 world.violated(format!("executor {} did not wait after an interruption", lane.0));
             }
+        }
+        let passed_over = match work {
+            Work::Run(..) => !self.halted,
+            Work::RunHeld(_, _, excepted) => *excepted == self.halted,
+            Work::Decide(..) | Work::Record(_) => true,
+        };
+        if !passed_over {
+            world.violated(
+                "began something of a topic that an operator has paused, or passed over one that is not".to_owned(),
+            );
         }
         let Work::Run(items, _) = work else { return };
         let limits = &self.shape.limits;

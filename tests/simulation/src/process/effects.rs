@@ -2,6 +2,8 @@
 
 use sekali_consumer::core::{Epoch, Event, Fence, Findings, Item, LaneId, Leased, Outcome, Performed, Recorded};
 
+use sekali_schemas::inbox::State;
+
 use super::{Process, Work};
 use crate::choice::{Fault, Random};
 use crate::database::Claims;
@@ -27,6 +29,7 @@ impl News {
 impl Process {
     pub(super) fn transact_effects(&mut self, random: &mut Random, world: &mut World, lane: LaneId, work: Work) {
         let lost = |random: &mut Random, world: &mut World| world.strikes(random, Fault::LostAnswer, 12);
+        let excepted = matches!(work, Work::RunHeld(_, _, true));
         let interrupted = |items| News::Unclaimed(lane, Outcome::Interrupted, items, Findings::default());
         let news = match work {
             Work::Run(items, _) => match world.claim(random, items.clone()) {
@@ -34,7 +37,8 @@ impl Process {
                 Ok(claims) => News::Claimed(lane, claims),
                 Err((outcome, findings, items)) => News::Unclaimed(lane, outcome, items, findings),
             },
-            Work::RunHeld(max, _) => match world.claim_held(random, max) {
+            Work::RunHeld(..) if excepted => News::Claimed(lane, Claims::nothing()),
+            Work::RunHeld(max, ..) => match world.claim_held(random, max) {
                 Ok(_) if lost(random, world) => interrupted(Vec::new()),
                 Ok(claims) => News::Claimed(lane, claims),
                 Err((outcome, findings)) => News::Unclaimed(lane, outcome, Vec::new(), findings),
@@ -91,29 +95,33 @@ impl Process {
             world.violated(format!("more than {most} effects in progress"));
         }
         let ours = leased.item.epoch == Epoch::HELD || self.fetching.contains_key(&leased.item.partition);
+        if self.halted {
+            world.violated("began an effect of a topic that an operator has paused".to_owned());
+        }
         if self.stopping || !ours {
             world.violated("began an effect after its partition was gone, or while draining".to_owned());
         }
         self.performing.push(leased);
     }
 
-    pub(super) fn give_back_unused(&mut self, world: &mut World, leased: &[Leased<Logged>]) {
-        for it in leased {
-            if it.item.epoch == Epoch::HELD && !self.stopping {
+    pub(super) fn give_back_unused(&mut self, world: &mut World, fences: &[Fence]) {
+        for fence in fences {
+            let row = self.leases.get(fence).and_then(|id| world.tables.inbox.get(id));
+            if row.is_some_and(|it| it.state == State::Held) && !self.stopping && !self.halted {
                 world.violated("gave a held message back, which belongs to no partition".to_owned());
             }
-            self.give_back(world, it);
+            self.give_back(world, *fence);
         }
     }
 
     /// Ends a lease under which nothing runs. Of every other one that gets lost on the way: it runs out.
-    fn give_back(&mut self, world: &mut World, leased: &Leased<Logged>) {
-        if self.performing.iter().any(|it| it.fence == leased.fence) {
+    fn give_back(&mut self, world: &mut World, fence: Fence) {
+        if self.performing.iter().any(|it| it.fence == fence) {
             world.violated("gave the lease of an effect in progress back".to_owned());
         }
-        self.leases.remove(&leased.fence);
-        if leased.fence.0 % 2 == 1 {
-            world.give_back(leased.item.record.message.id, leased.fence);
+        let id = self.leases.remove(&fence);
+        if let Some(id) = id.filter(|_| fence.0 % 2 == 1) {
+            world.give_back(id, fence);
         }
     }
 
@@ -141,7 +149,7 @@ impl Process {
             Performed::Interrupted
         } else if world.strikes(random, Fault::Interruption, 40) {
             // Nothing happened, and nothing runs under the lease any more.
-            self.give_back(world, &leased);
+            self.give_back(world, leased.fence);
             Performed::Interrupted
         } else {
             match world.perform(&leased) {

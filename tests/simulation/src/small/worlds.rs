@@ -4,8 +4,8 @@ use sekali_consumer::core::hold::{AfterDeadLetter, Rule};
 
 use super::SmallWorld;
 use crate::choice::Fault::{
-    Crash, HandOver, Impatience, Interruption, LeaseEnds, Leave, LostAnswer, LostCommit, PublishedTwice, ReadTwice,
-    TakeOver,
+    Crash, HandOver, Impatience, Interruption, LeaseEnds, Leave, LostAnswer, LostCommit, Pause, PublishedTwice,
+    ReadTwice, TakeOver,
 };
 use crate::shape::{STILL, STILL_IN_ONE_PARTITION, STILL_WITH_TWO_LANES};
 use crate::world::{Behaviour, Manner};
@@ -217,6 +217,43 @@ pub static SMALL_WORLDS: &[SmallWorld] = &[
         ..TWO
     },
     SmallWorld { name: "a zombie, step by step", quick: false, states_min: 50_000, faults: &[TakeOver], ..APART },
+    SmallWorld { name: "an operator who pauses", states_min: 1_000, faults: &[Pause], ..EAGER },
+    SmallWorld { name: "an operator who pauses, and a crash", states_min: 5_000, faults: &[Pause, Crash], ..EAGER },
+    SmallWorld {
+        name: "an operator who pauses, and an interruption",
+        states_min: 2_000,
+        faults: &[Pause, Interruption],
+        ..EAGER
+    },
+    SmallWorld {
+        name: "an operator who pauses, and a zombie",
+        quick: false,
+        states_min: 5_000,
+        faults: &[Pause, TakeOver],
+        ..EAGER
+    },
+    SmallWorld {
+        name: "an operator who pauses twice, and failures at the end of transactions",
+        states_min: 2_000,
+        messages: &[(2, FAILS_LATE), (3, GOOD), (2, FAILS_LATE)],
+        faults: &[Pause, Pause],
+        ..EAGER
+    },
+    SmallWorld { name: "effects, and an operator who pauses", states_min: 2_000, faults: &[Pause], ..EFFECTS },
+    SmallWorld {
+        name: "effects leased ahead, and an operator who pauses",
+        states_min: 500,
+        messages: &[(2, FAILS_ONCE), (3, FAILS_LATE), (2, GOOD), (3, GOOD)],
+        faults: &[Pause],
+        ..AHEAD
+    },
+    SmallWorld {
+        name: "effects, an operator who pauses, and a crash",
+        quick: false,
+        states_min: 10_000,
+        faults: &[Pause, Crash],
+        ..EFFECTS
+    },
     SmallWorld { name: "effects, and a crash", states_min: 20_000, faults: &[Crash], ..EFFECTS },
     SmallWorld { name: "effects, and a zombie", states_min: 30_000, faults: &[TakeOver], ..EFFECTS },
     SmallWorld {

@@ -9,6 +9,7 @@ use sekali_consumer::operate::{Filter, LetterState};
 use uuid::Uuid;
 
 use super::configured;
+use crate::args::Signed;
 use crate::exit::Failure;
 
 const BURST: &str = "Runbook: ops/runbooks/SekaliDeadLetterBurst.md";
@@ -125,17 +126,6 @@ pub(crate) struct ListArgs {
     pub(super) before: Option<Uuid>,
 }
 
-/// Who and why.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Signed {
-    /// Why; kept in the audit.
-    #[arg(long, value_name = "TEXT")]
-    pub(super) reason: String,
-    /// Who does this; by default the user of the operating system.
-    #[arg(long, env = "SEKALI_ACTOR", value_name = "NAME")]
-    actor: Option<String>,
-}
-
 /// Options of what changes many.
 #[derive(Debug, Args)]
 pub(crate) struct ActArgs {
@@ -247,14 +237,6 @@ impl ActArgs {
             return Err(Failure::usage("--all takes --count N, the number that the dry run shows"));
         }
         Ok(filter)
-    }
-}
-
-impl Signed {
-    pub(super) fn actor(&self) -> String {
-        let user = || ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|it| std::env::var(it).ok());
-        let number = || format!("uid {}", nix::unistd::getuid());
-        self.actor.clone().or_else(user).unwrap_or_else(number)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Messages that wait on the retry topics: from where the group has committed to the end.
+//! Records of the group's topics between two offsets, those that wait on its retry topics first of all. Joins no group.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -10,19 +10,45 @@ use rdkafka::{Message as _, Offset, TopicPartitionList};
 use sekali_producer::{Error, ErrorKind, KafkaCauses, explain};
 use sekali_schemas::{Header, Headers};
 
-use super::{Place, Tally};
-use crate::admin::kafka::blocking;
-use crate::admin::{PartitionLag, lag};
+use super::kafka::blocking;
+use super::{PartitionLag, lag};
 use crate::config::Config;
 
 /// Longest wait for the next record of a partition that has some.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 const POLL_WAIT: Duration = Duration::from_millis(100);
 
-pub(super) async fn read(config: &Config, mut tally: Tally) -> Result<Tally, Error> {
-    let waiting: Vec<PartitionLag> = lag(config).await?.into_iter().filter(|it| it.delayed && 0 < it.lag).collect();
+/// One of them.
+pub(crate) struct Waiting<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) partition: i32,
+    pub(crate) offset: i64,
+    pub(crate) timestamp_ms: Option<i64>,
+    pub(crate) key: Option<&'a [u8]>,
+    pub(crate) payload: Option<&'a [u8]>,
+    pub(crate) headers: Headers,
+}
+
+/// Shows what waits on the retry topics to `visit`, which keeps what it wants in `kept`: from where the group has committed
+/// to the end.
+pub(crate) async fn read<T: Send + 'static>(
+    config: &Config,
+    kept: T,
+    visit: impl Fn(&mut T, Waiting<'_>) + Send + 'static,
+) -> Result<T, Error> {
+    let waiting = lag(config).await?.into_iter().filter(|it| it.delayed && 0 < it.lag).collect();
+    read_ranges(config, waiting, kept, visit).await
+}
+
+/// The same for records of other partitions, from `committed` to before `end`.
+pub(super) async fn read_ranges<T: Send + 'static>(
+    config: &Config,
+    waiting: Vec<PartitionLag>,
+    mut kept: T,
+    visit: impl Fn(&mut T, Waiting<'_>) + Send + 'static,
+) -> Result<T, Error> {
     if waiting.is_empty() {
-        return Ok(tally);
+        return Ok(kept);
     }
     let mut client = config.kafka.client_config()?;
     // Assigned by hand and never committed: it reads beside the group without joining it.
@@ -36,11 +62,11 @@ pub(super) async fn read(config: &Config, mut tally: Tally) -> Result<Tally, Err
     let consumer: BaseConsumer<KafkaCauses> =
         client.create_with_context(causes.clone()).map_err(|error| explain(&error, &causes))?;
     blocking(move || {
-        scan(&consumer, &waiting, &mut tally).map_err(|error| match error {
+        scan(&consumer, &waiting, |it| visit(&mut kept, it)).map_err(|error| match error {
             Some(error) => explain(&error, &causes),
-            None => Error::new(ErrorKind::Kafka, "read the retry topics to their end: the broker sends nothing more"),
+            None => Error::new(ErrorKind::Kafka, "read the topics to their end: the broker sends nothing more"),
         })?;
-        Ok(tally)
+        Ok(kept)
     })
     .await
 }
@@ -49,7 +75,7 @@ pub(super) async fn read(config: &Config, mut tally: Tally) -> Result<Tally, Err
 fn scan(
     consumer: &BaseConsumer<KafkaCauses>,
     waiting: &[PartitionLag],
-    tally: &mut Tally,
+    mut visit: impl FnMut(Waiting<'_>),
 ) -> Result<(), Option<KafkaError>> {
     let mut assigned = TopicPartitionList::new();
     for it in waiting {
@@ -65,8 +91,15 @@ fn scan(
                 heard_at = Instant::now();
                 let end = open.iter().find(|it| is_of(it, &message)).map(|it| it.end);
                 if end.is_some_and(|it| message.offset() < it) {
-                    let id = || format!("{}/{}/{}", message.topic(), message.partition(), message.offset());
-                    tally.add(Place::Retry, id, &headers(&message), message.payload());
+                    visit(Waiting {
+                        topic: message.topic(),
+                        partition: message.partition(),
+                        offset: message.offset(),
+                        timestamp_ms: message.timestamp().to_millis(),
+                        key: message.key(),
+                        payload: message.payload(),
+                        headers: headers(&message),
+                    });
                 }
                 open.retain(|it| !(is_of(it, &message) && it.end <= message.offset() + 1));
             }

@@ -1,0 +1,92 @@
+//! What an operator does about messages, keys, topics and leases, on rows that a real group made.
+
+mod checklist;
+mod drill;
+mod held;
+mod leases;
+mod looks;
+mod pauses;
+mod retries;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use sekali_tests::group::Group;
+use sekali_tests::harness::{Outgoing, program};
+use sekali_tests::scripted::SCRIPT;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The command line with a group's configuration.
+struct Operator {
+    directory: TempDir,
+    url: String,
+}
+
+struct Ended {
+    status: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Operator {
+    fn of(group: &Group) -> Operator {
+        let directory = TempDir::new().unwrap();
+        // Printed configurations hide the password of the URL.
+        let text = group.config.print();
+        std::fs::write(directory.path().join("sekali.toml"), text).unwrap();
+        Operator { directory, url: group.database.url() }
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Ended {
+        let mut command = Command::new(program("sekali"));
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SEKALI_")) {
+            command.env_remove(name);
+        }
+        command.env("SEKALI_POSTGRES__URL", &self.url);
+        command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null()).kill_on_drop(true);
+        let output = tokio::time::timeout(LIMIT, command.output()).await.expect("the command ends").unwrap();
+        Ended {
+            status: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    async fn json(&self, arguments: &[&str]) -> (i32, Value) {
+        let ended = self.run(&[arguments, &["-o", "json"]].concat()).await;
+        let value = serde_json::from_str(&ended.stdout)
+            .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {}{}", ended.stdout, ended.stderr));
+        (ended.status, value)
+    }
+
+    /// What must succeed, as a table.
+    #[track_caller]
+    fn table(ended: &Ended, texts: &[&str]) {
+        assert_eq!(ended.status, 0, "{}{}", ended.stdout, ended.stderr);
+        for text in texts {
+            assert!(ended.stdout.contains(text), "{text:?} is not in\n{}", ended.stdout);
+        }
+    }
+}
+
+/// Message `place` of a key, with what its handler is to do.
+fn message(key: &str, place: usize, script: &str) -> Outgoing {
+    Outgoing::new(key.to_owned(), format!("{{\"place\": {place}}}"))
+        .id(&format!("{key}:{place}"))
+        .header(SCRIPT, script.to_owned())
+}
+
+/// Places of the effects of a key, in their order.
+async fn effects_of(group: &Group, key: &str) -> Vec<i64> {
+    group.order().await.remove(key).unwrap_or_default()
+}
+
+/// Rows of the audit: action and outcome.
+async fn audited(group: &Group) -> Vec<(String, String)> {
+    let rows = group.database.connect().await.query("SELECT action, outcome FROM sekali.audit ORDER BY id", &[]).await;
+    rows.unwrap().iter().map(|it| (it.get(0), it.get(1))).collect()
+}
