@@ -30,7 +30,7 @@ impl DeadLetters {
     pub async fn trends(&self, filter: &Filter) -> Result<Vec<Trend>, Error> {
         let sql = format!(
             "WITH counted AS (SELECT letter.consumer_id, letter.state, letter.group_fingerprint AS number, \
-             least(greatest(floor(extract(epoch FROM now() - letter.last_failed_at) / 3600), 0), 23)::int AS ago, \
+             least(greatest(floor(date_part('epoch', now() - letter.last_failed_at) / 3600), 0), 23)::int AS ago, \
              count(*) AS letters FROM sekali.dead_letter AS letter \
              WHERE {CONDITIONS} AND now() - interval '24 hours' < letter.last_failed_at GROUP BY 1, 2, 3, 4) \
              SELECT number, consumer.name, ago, letters FROM counted JOIN sekali.consumer ON consumer.id = consumer_id \

@@ -95,7 +95,8 @@ async fn the_strip_says_what_waits() {
              SELECT md5(nr::text)::uuid, 0, now() - nr * interval '1 hour', 1, 2, 2 FROM generate_series(0, 1) AS nr; \
              INSERT INTO sekali.attempt (consumer_id, key, attempt, class, code, cause, worker) \
              SELECT 1, md5(nr::text)::uuid, 1, 'transient', '', 'x', 'w' FROM generate_series(0, 1) AS nr; \
-             INSERT INTO sekali.held_key (consumer_id, topic, resource_key, head) VALUES (1, 't', 'k', md5('1')::uuid); \
+             INSERT INTO sekali.held_key (consumer_id, topic, resource_key, head) \
+             VALUES (1, 't', 'k', md5('1')::uuid); \
              INSERT INTO sekali.outbox (topic, created_at) VALUES ('t', now() - interval '3 minutes')",
         )
         .await;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::Shared;
 
 pub(super) use acts::{Ask, begin, stop};
-pub(super) use looks::{audit_query, overview};
+pub(super) use looks::audit_query;
 
 const OPENAPI: &str = include_str!("api/openapi.json");
 
@@ -22,7 +22,7 @@ fn table(edit_bytes_max: usize) -> Vec<(&'static str, &'static [&'static str], M
     let edit = post(acts::edit).layer(DefaultBodyLimit::max(edit_bytes_max));
     vec![
         ("/api/v1/session", &["get"], get(looks::session)),
-        ("/api/v1/overview", &["get"], get(looks::overview_json)),
+        ("/api/v1/overview", &["get"], get(looks::overview)),
         ("/api/v1/groups", &["get"], get(looks::groups)),
         ("/api/v1/messages", &["get"], get(looks::messages)),
         ("/api/v1/messages/{id}", &["get"], get(looks::message)),

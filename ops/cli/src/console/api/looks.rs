@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use super::Json;
 use crate::commands::moment;
+use crate::console::Shared;
 use crate::console::access::Operator;
 use crate::console::answer::{Answer, Refusal};
 use crate::console::lag::Known;
 use crate::console::selection::Pairs;
 use crate::console::view::Payload;
-use crate::console::{Console, Shared};
 
 const PAGE: u32 = 50;
 const OPERATIONS: u32 = 20;
@@ -23,16 +23,10 @@ const AUDIT: u32 = 100;
 
 /// What is to be done, and what waits.
 #[derive(Debug, Serialize)]
-pub(in crate::console) struct Figures {
-    pub(in crate::console) lag: Known,
-    pub(in crate::console) dead_letters: Overview,
-    pub(in crate::console) waiting: Waiting,
-}
-
-pub(in crate::console) async fn overview(console: &Console) -> Result<Figures, sekali_consumer::Error> {
-    let letters = &console.letters;
-    let (dead_letters, waiting) = tokio::try_join!(letters.overview(None), letters.waiting(console.retry_path))?;
-    Ok(Figures { lag: console.lag.known(), dead_letters, waiting })
+pub(super) struct Figures {
+    lag: Known,
+    dead_letters: Overview,
+    waiting: Waiting,
 }
 
 fn given(query: Option<String>) -> Pairs {
@@ -47,8 +41,10 @@ pub(super) async fn session(State(console): State<Shared>, Extension(operator): 
     }))
 }
 
-pub(super) async fn overview_json(State(console): State<Shared>) -> Answer<Json<Figures>> {
-    Ok(Json(overview(&console).await?))
+pub(super) async fn overview(State(console): State<Shared>) -> Answer<Json<Figures>> {
+    let letters = &console.letters;
+    let (dead_letters, waiting) = tokio::try_join!(letters.overview(None), letters.waiting(console.retry_path))?;
+    Ok(Json(Figures { lag: console.lag.known(), dead_letters, waiting }))
 }
 
 pub(super) async fn groups(State(console): State<Shared>, RawQuery(query): RawQuery) -> Answer<Json<Value>> {

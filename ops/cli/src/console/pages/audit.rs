@@ -32,7 +32,7 @@ pub(super) async fn page(
     Ok(frame.page(html! {
         form.panel method="get" action="/audit" role="search" aria-label="Filter the audit" {
             div.fields {
-                label { span { "Who" } input name="who" value=(asked.who.as_deref().unwrap_or_default()) maxlength="200"; }
+                label { span { "Who" } input name="who" value=[asked.who.as_deref()] maxlength="200"; }
                 label { span { "Operation" } input name="operation" inputmode="numeric" value=[asked.operation]; }
                 label { span { "Dead letter" } input name="dead_letter" value=[asked.dead_letter]; }
                 label { span { "Since" } input name="since" placeholder="2h" value=[asked.since]; }

@@ -3,13 +3,12 @@
 use axum::Extension;
 use axum::extract::{RawQuery, State};
 use maud::{Markup, html};
-use sekali_consumer::operate::{Act, Filter, Group, LetterState, TREND_HOURS, Trend};
+use sekali_consumer::operate::{Act, Filter, Group, LetterState, Overview, TREND_HOURS, Trend};
 
 use super::layout::Frame;
 use super::{Page, runbooks, strip, words};
 use crate::console::Shared;
 use crate::console::access::Operator;
-use crate::console::api;
 use crate::console::selection::{Pairs, address, pairs};
 
 const BAR: u64 = 4;
@@ -22,8 +21,19 @@ pub(super) async fn page(
 ) -> Page {
     let filter = Pairs::parse(query.unwrap_or_default().as_bytes()).filter(&[])?;
     let letters = &console.letters;
-    let (groups, trends, overview) =
-        tokio::try_join!(letters.groups(&filter), letters.trends(&filter), api::overview(&console))?;
+    let all = Filter { state: Some(LetterState::Open), ..Filter::default() };
+    let asked = Filter { state: filter.state.or(all.state), ..filter.clone() };
+    let replaying = Filter { state: Some(LetterState::Replaying), ..Filter::default() };
+    // The groups of all open letters are counted once, though the strip needs them as well.
+    let others = async { if asked == all { Ok(None) } else { letters.groups(&all).await.map(Some) } };
+    let (groups, trends, others, replaying, waiting) = tokio::try_join!(
+        letters.groups(&asked),
+        letters.trends(&asked),
+        others,
+        letters.count(&replaying),
+        letters.waiting(console.retry_path),
+    )?;
+    let overview = Overview::of(others.as_ref().unwrap_or(&groups), replaying);
     let frame = Frame {
         console: &console,
         operator: &operator,
@@ -35,7 +45,7 @@ pub(super) async fn page(
     let state = filter.state.unwrap_or(LetterState::Open);
     Ok(frame.page(html! {
         div data-live data-part {
-            (strip::strip(&overview.lag, &overview.dead_letters, &overview.waiting))
+            (strip::strip(&console.lag.known(), &overview, &waiting))
             @if groups.is_empty() {
                 p.panel { "No dead letter is " (state.as_str()) "." }
             } @else {
@@ -109,9 +119,8 @@ fn row(frame: &Frame<'_>, group: &Group, trend: Option<&Trend>, state: LetterSta
                 td.nowrap {
                     @for act in acts {
                         @let preview = chosen.iter().cloned().chain([("act", act.as_str().to_owned())]);
-                        a.button.second href=(address("/preview", preview)) aria-label={ (words::act(*act)) " this group: " (words::short(&group.cause)) } {
-                            (words::act(*act))
-                        } " "
+                        @let said = format!("{} this group: {}", words::act(*act), words::short(&group.cause));
+                        a.button.second href=(address("/preview", preview)) aria-label=(said) { (words::act(*act)) } " "
                     }
                 }
             }
@@ -129,7 +138,8 @@ fn sparkline(trend: &Trend) -> Markup {
         trend.letters[TREND_HOURS - 1]
     );
     html! {
-        svg.sparkline role="img" aria-label=(said) width=(width) height=(HEIGHT) viewBox={ "0 0 " (width) " " (HEIGHT) } {
+        @let view = format!("0 0 {width} {HEIGHT}");
+        svg.sparkline role="img" aria-label=(said) width=(width) height=(HEIGHT) viewBox=(view) {
             title { (said) }
             @for (hour, letters) in trend.letters.iter().enumerate().filter(|it| 0 < *it.1) {
                 @let height = (letters * HEIGHT / most).max(1);

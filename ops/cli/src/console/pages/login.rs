@@ -29,7 +29,10 @@ pub(super) async fn form(
             form.panel.narrow method="post" action="/login" {
                 (layout::csrf(&console, &operator))
                 input type="hidden" name="next" value=(given.get("next").unwrap_or("/"));
-                label { span { "Your name, for the audit" } input name="name" required maxlength="200" autocomplete="username"; }
+                label {
+                    span { "Your name, for the audit" }
+                    input name="name" required maxlength="200" autocomplete="username";
+                }
                 label { span { "Token" } input name="token" type="password" required autocomplete="current-password"; }
                 div.actions { button { "Log in" } }
             }

@@ -65,7 +65,8 @@ fn actions(frame: &Frame<'_>, shown: &Shown, payload: &Payload) -> Markup {
     html! {
         div.actions {
             @for act in acts {
-                a.button href=(address("/preview", [("act", act.as_str().to_owned()), ("id", it.id.to_string())])) { (words::act(*act)) }
+                @let chosen = [("act", act.as_str().to_owned()), ("id", it.id.to_string())];
+                a.button href=(address("/preview", chosen)) { (words::act(*act)) }
             }
             @if frame.console.edits && it.state == "open" && !masked {
                 a.button.second href={ "/messages/" (it.id) "/edit" } { "Edit and replay" }
@@ -86,7 +87,10 @@ fn payload_part(shown: &Shown, payload: &Payload, as_bytes: bool) -> Markup {
     let view = view::shown(bytes, as_bytes);
     html! {
         div.actions {
-            span { (bytes.len()) " bytes, " (view.kind) @if let Some(schema) = view.schema { ", schema " (schema) " of the registry" } }
+            span {
+                (bytes.len()) " bytes, " (view.kind)
+                @if let Some(schema) = view.schema { ", schema " (schema) " of the registry" }
+            }
             a href=(page) aria-current=[(!as_bytes).then_some("true")] { "Text" }
             a href={ (page) "?as=hex" } aria-current=[as_bytes.then_some("true")] { "Hex" }
             a href={ (page) "/payload" } { "Download" }

@@ -17,7 +17,7 @@ pub(super) fn facts(shown: &Shown) -> Markup {
             dt { "Class, code, reason" } dd { (it.class) " " (it.code) " " (it.reason) }
             dt { "Group" } dd { a href=(address("/messages", pairs(&group))) { (shown.cause) } }
             dt { "Consumer" } dd { (it.consumer) }
-            dt { "Idempotency key" } dd { code { @match &it.key_text { Some(key) => (key), None => "none in the record" } } }
+            dt { "Idempotency key" } dd { code { (it.key_text.as_deref().unwrap_or("none in the record")) } }
             dt { "Inbox key" } dd { code { (it.key) } }
             dt { "Record key" } dd { code { @match &it.resource_key { Some(key) => (key), None => "null" } } }
             dt { "Place" } dd { code { (it.topic) "/" (it.partition) "/" (it.offset) } br; code.quiet { (kcat) } }

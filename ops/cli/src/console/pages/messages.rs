@@ -40,7 +40,9 @@ pub(super) async fn page(
     });
     Ok(frame.page(html! {
         (filters(&filter))
-        p role="status" { (words::number(count)) " dead letters fit" @if before.is_some() { "; this is a later page" } "." }
+        p role="status" {
+            (words::number(count)) " dead letters fit" @if before.is_some() { "; this is a later page" } "."
+        }
         @if frame.may_act() && 0 < count { (whole(&filter, count)) }
         @if !found.letters.is_empty() { (choice(&frame, &found.letters, filter.state)) }
         @if let Some(next) = next { p { a href=(next) rel="next" { "Older messages" } } }
@@ -49,7 +51,10 @@ pub(super) async fn page(
 
 fn filters(filter: &Filter) -> Markup {
     let field = |name: &str, said: &str, value: Option<&str>, example: &str| {
-        html! { label { span { (said) } input name=(name) value=(value.unwrap_or_default()) placeholder=(example) maxlength="1024"; } }
+        let value = value.unwrap_or_default();
+        html! {
+            label { span { (said) } input name=(name) value=(value) placeholder=(example) maxlength="1024"; }
+        }
     };
     let at = |it: &Option<jiff::Timestamp>| it.map(|it| it.to_string());
     html! {
@@ -91,7 +96,9 @@ fn whole(filter: &Filter, count: u64) -> Markup {
         div.actions {
             @for act in acts(filter.state) {
                 @let chosen = pairs(filter).into_iter().chain([("act", act.as_str().to_owned())]);
-                a.button.second href=(address("/preview", chosen)) { (words::act(*act)) " all " (words::number(count)) " that fit" }
+                a.button.second href=(address("/preview", chosen)) {
+                    (words::act(*act)) " all " (words::number(count)) " that fit"
+                }
             }
         }
     }
@@ -106,7 +113,12 @@ fn choice(frame: &Frame<'_>, letters: &[DeadLetter], state: Option<LetterState>)
                 table {
                     caption { "The newest first" }
                     thead { tr {
-                        @if may_act { th scope="col" { input type="checkbox" data-check-all hidden aria-label="Choose all on this page"; span.quiet { "Choose" } } }
+                        @if may_act {
+                            th scope="col" {
+                                input type="checkbox" data-check-all hidden aria-label="Choose all on this page";
+                                span.quiet { "Choose" }
+                            }
+                        }
                         th scope="col" { "Failed last" }
                         th scope="col" { "Key" }
                         th scope="col" { "Failure" }
@@ -130,7 +142,9 @@ fn row(it: &DeadLetter, may_act: bool) -> Markup {
     let key = it.key_text.clone().unwrap_or_else(|| it.key.to_string());
     html! {
         tr {
-            @if may_act { td { input type="checkbox" name="id" value=(it.id) aria-label={ "Choose " (words::short(&key)) }; } }
+            @if may_act {
+                td { input type="checkbox" name="id" value=(it.id) aria-label={ "Choose " (words::short(&key)) }; }
+            }
             td { a href={ "/messages/" (it.id) } { (words::time(it.last_failed_at)) } }
             td.code { (words::short(&key)) }
             td.cause { (words::short(&it.message)) div.quiet { (it.class) @if !it.code.is_empty() { " " (it.code) } } }

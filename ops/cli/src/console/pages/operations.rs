@@ -128,7 +128,9 @@ fn outcomes(it: &Operation) -> Markup {
             div.wide tabindex="0" role="region" aria-label="Outcomes" {
                 table {
                     thead { tr { th scope="col" { "Outcome" } th.number scope="col" { "Letters" } } }
-                    tbody { @for (outcome, letters) in &it.outcomes { tr { td { (outcome) } td.number { (words::number(*letters)) } } } }
+                    tbody { @for (outcome, letters) in &it.outcomes {
+                        tr { td { (outcome) } td.number { (words::number(*letters)) } }
+                    } }
                 }
             }
         }
@@ -142,12 +144,18 @@ fn controls(frame: &Frame<'_>, it: &Operation) -> Markup {
             @if here {
                 form.inline method="post" action={ "/operations/" (it.id) "/stop" } { (frame.csrf()) button { "Stop" } }
             } @else {
-                form.inline method="post" action={ "/operations/" (it.id) "/resume" } { (frame.csrf()) button { "Resume" } }
+                form.inline method="post" action={ "/operations/" (it.id) "/resume" } {
+                    (frame.csrf())
+                    button { "Resume" }
+                }
             }
         }
         form.panel.narrow method="post" action={ "/operations/" (it.id) "/cancel" } {
             (frame.csrf())
-            label { span { "Reason to cancel; what was done stays done" } input name="reason" required maxlength="1024"; }
+            label {
+                span { "Reason to cancel; what was done stays done" }
+                input name="reason" required maxlength="1024";
+            }
             div.actions { button.danger { "Cancel" } }
         }
     }

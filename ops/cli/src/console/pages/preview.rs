@@ -57,7 +57,10 @@ fn warnings(preview: &Preview) -> Markup {
             }
         }
         @if 0 < preview.over_cap {
-            p.warning { (words::number(preview.over_cap)) " were replayed as often as operate.replays_max allows, and stay as they are without force." }
+            p.warning {
+                (words::number(preview.over_cap))
+                " were replayed as often as operate.replays_max allows, and stay as they are without force."
+            }
         }
         @if 0 < preview.without_route {
             p.warning { (words::number(preview.without_route)) " have no retry topic to go to, and stay as they are." }
@@ -70,7 +73,7 @@ fn sample(preview: &Preview) -> Markup {
         div.wide tabindex="0" role="region" aria-label="Sample" {
             table {
                 caption { "The newest of them" }
-                thead { tr { th scope="col" { "Failed last" } th scope="col" { "Key" } th scope="col" { "Failure" } th scope="col" { "State" } } }
+                thead { tr { @for name in ["Failed last", "Key", "Failure", "State"] { th scope="col" { (name) } } } }
                 tbody { @for it in &preview.sample { tr {
                     td { a href={ "/messages/" (it.id) } { (words::time(it.last_failed_at)) } }
                     td.code { (words::short(it.key_text.as_deref().unwrap_or("none"))) }
@@ -98,10 +101,19 @@ fn form(frame: &Frame<'_>, act: Act, filter: &Filter, preview: &Preview) -> Mark
                 }
             }
             @if act == Act::Replay {
-                label { span { "Letters a second; empty for operate.replay_rate" } input name="rate" inputmode="numeric"; }
-                label { input type="checkbox" name="force" value="yes"; " Beyond operate.replays_max, and though a replay is on its way" }
+                label {
+                    span { "Letters a second; empty for operate.replay_rate" }
+                    input name="rate" inputmode="numeric";
+                }
+                label {
+                    input type="checkbox" name="force" value="yes";
+                    " Beyond operate.replays_max, and though a replay is on its way"
+                }
             }
-            div.actions { button.danger[act == Act::Discard] { (words::act(act)) " " (words::number(letters)) } a href="/messages" { "Back" } }
+            div.actions {
+                button.danger[act == Act::Discard] { (words::act(act)) " " (words::number(letters)) }
+                a href="/messages" { "Back" }
+            }
         }
     }
 }

@@ -15,14 +15,17 @@ pub(super) fn strip(lag: &Known, overview: &Overview, waiting: &Waiting) -> Mark
     html! {
         dl.strip aria-label="What waits" {
             (lag_figure(lag))
-            (figure("Open dead letters", &words::number(overview.open), 0 < overview.open, since(overview.oldest_at, "the oldest: "), runbooks::OLD))
+            (figure("Open dead letters", &words::number(overview.open), 0 < overview.open,
+                since(overview.oldest_at, "the oldest: "), runbooks::OLD))
             (figure("Retries overdue", &words::number(waiting.retries_overdue), 0 < waiting.retries_overdue,
                 since(waiting.retry_since, "decided "), runbooks::RETRIES))
             (figure("Held keys", &words::number(waiting.held_keys), 0 < waiting.held_keys,
-                html! { (words::number(waiting.held_messages)) " messages wait " (since(waiting.held_since, "")) }, runbooks::HELD))
+                html! { (words::number(waiting.held_messages)) " messages wait; " (since(waiting.held_since, "")) },
+                runbooks::HELD))
             (figure("Outbox", &waiting.outbox_since.map_or_else(|| "0 s".to_owned(), words::age), outbox_old,
                 html! { "age of the oldest record" }, runbooks::OUTBOX))
-            (figure("On their way back", &words::number(overview.replaying), false, html! { "replayed, not decided" }, runbooks::WAITING))
+            (figure("On their way back", &words::number(overview.replaying), false,
+                html! { "replayed, not decided" }, runbooks::WAITING))
         }
     }
 }
