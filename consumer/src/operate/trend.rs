@@ -30,11 +30,11 @@ impl DeadLetters {
     pub async fn trends(&self, filter: &Filter) -> Result<Vec<Trend>, Error> {
         let sql = format!(
             "WITH counted AS (SELECT letter.consumer_id, letter.state, letter.group_fingerprint AS number, \
-             least(greatest(floor(date_part('epoch', now() - letter.last_failed_at) / 3600), 0), 23)::int AS ago, \
-             count(*) AS letters FROM sekali.dead_letter AS letter \
-             WHERE {CONDITIONS} AND now() - interval '24 hours' < letter.last_failed_at GROUP BY 1, 2, 3, 4) \
-             SELECT number, consumer.name, ago, letters FROM counted JOIN sekali.consumer ON consumer.id = consumer_id \
-             ORDER BY number, consumer.name"
+             date_bin('1 hour', letter.last_failed_at, now()) AS hour, count(*) AS letters \
+             FROM sekali.dead_letter AS letter WHERE {CONDITIONS} \
+             AND now() - interval '24 hours' < letter.last_failed_at GROUP BY 1, 2, 3, 4) \
+             SELECT number, consumer.name, (date_part('epoch', now() - hour) / 3600)::int - 1, letters FROM counted \
+             JOIN sekali.consumer ON consumer.id = consumer_id ORDER BY number, consumer.name"
         );
         let filter = Filter { state: filter.state.or(Some(LetterState::Open)), ..filter.clone() };
         let checked = filter.checked()?;
@@ -46,6 +46,7 @@ impl DeadLetters {
             if trends.last().is_none_or(|it| it.group != group || it.consumer != consumer) {
                 trends.push(Trend { group, consumer, letters: [0; TREND_HOURS] });
             }
+            // What fails at this very moment is of the hour that begins now: below zero.
             let ago = usize::try_from(row.get::<_, i32>(2)).unwrap_or_default().min(TREND_HOURS - 1);
             if let Some(trend) = trends.last_mut() {
                 trend.letters[TREND_HOURS - 1 - ago] += row.get::<_, i64>(3).unsigned_abs();

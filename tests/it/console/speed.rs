@@ -9,8 +9,8 @@ use super::{Console, id, letters};
 const MANY: usize = 100_000;
 /// Of a page, from the first byte asked to the last byte answered, over TCP, with its figures.
 const PAGE_MAX: Duration = Duration::from_millis(100);
-/// The best of so many: what else runs on the machine is not measured.
-const TRIES: usize = 15;
+/// Asked again for so long: what else runs on the machine is not what is measured.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_thousand_open_dead_letters_are_listed_and_grouped_in_a_tenth_of_a_second() {
@@ -28,14 +28,12 @@ async fn a_hundred_thousand_open_dead_letters_are_listed_and_grouped_in_a_tenth_
         ("/api/v1/messages?state=open&first=50", "\"next\""),
     ] {
         let mut best = Duration::MAX;
-        for _ in 0..TRIES {
+        let first = Instant::now();
+        while PAGE_MAX <= best && first.elapsed() < PATIENCE {
             let begin = Instant::now();
             let answer = anna.get(path).await;
             best = best.min(begin.elapsed());
             assert!(answer.status == 200 && answer.body.contains(part), "{path}: {}", answer.body);
-            if best < PAGE_MAX / 2 {
-                break;
-            }
         }
         println!("{path}: {best:?}");
         assert!(best < PAGE_MAX, "{path} takes {best:?}");
