@@ -38,6 +38,29 @@ has_pgbouncer() {
     [ -n "${SEKALI_TEST_PGBOUNCER:-}" ] || command -v pgbouncer || [ -x /usr/sbin/pgbouncer ]
 }
 
+has_browser() {
+    command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable
+}
+
+has_node() {
+    local version
+    version=$(node --version | sed -n 's/^v\([0-9]*\).*/\1/p')
+    [ "${version:-0}" -ge 20 ] && command -v npm
+}
+
+browser_tests() { # packages that drive the browser, with checked hashes; nothing when they are there
+    local dir
+    dir=$(dirname "$0")/../tests/browser
+    [ "$scope" = all ] && has_node > /dev/null 2>&1 || return 0
+    cmp -s "$dir/package-lock.json" "$dir/node_modules/lock" && return 0
+    echo "installing into tests/browser: playwright-core, axe-core"
+    if (cd "$dir" && npm ci --loglevel=error) > /dev/null; then
+        cp "$dir/package-lock.json" "$dir/node_modules/lock"
+    else
+        echo "npm ci in tests/browser failed: the test of the console in a browser will say so" >&2
+    fi
+}
+
 java_package() { # Debian 12 has 17 as its default, later releases a newer one, Ubuntu 20.04 an older one
     if apt-cache show openjdk-17-jre-headless 2> /dev/null | grep -q '^Version'; then
         echo openjdk-17-jre-headless
@@ -61,13 +84,19 @@ if [ "$scope" = all ] && [ -z "${SEKALI_TEST_KAFKA:-}" ]; then
 fi
 if [ "$scope" = all ]; then
     need pgbouncer has_pgbouncer
+    need chromium has_browser
+    need nodejs has_node
+    need npm has_node
 fi
 
 if ! command -v cargo > /dev/null; then
     echo "cargo is missing: install Rust 1.92 or newer with rustup, then run this again" >&2
     exit 1
 fi
-[ ${#missing[@]} -gt 0 ] || exit 0
+if [ ${#missing[@]} = 0 ]; then
+    browser_tests
+    exit 0
+fi
 mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
 
 as_root=()
@@ -115,3 +144,4 @@ if printf '%s\n' "${missing[@]}" | grep -qx pgbouncer && [ ! -e "$policy" ]; the
     trap 'rm -f "$log"; "${as_root[@]}" rm -f "$policy"' EXIT
 fi
 quietly apt-get install -y --no-install-recommends -o Dpkg::Options::=--force-confold "${missing[@]}"
+browser_tests

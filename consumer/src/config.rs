@@ -7,6 +7,7 @@ mod print;
 mod problems;
 mod read;
 mod sections;
+mod token;
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -18,9 +19,11 @@ use sekali_schemas::topics::{GroupTopics, TopicError, TopicTemplates};
 
 pub use problems::{Problem, Problems};
 pub use sections::{
-    AdminSection, AfterDeadLetter, ConsumerSection, EffectsSection, GroupProtocol, InboxSection, KeyFrom, LogFormat,
-    LogSection, OnKeyReuse, OperateSection, Order, RetrySection, TopicsSection,
+    AdminSection, AfterDeadLetter, ConsoleSection, ConsumerSection, EffectsSection, GroupProtocol, InboxSection,
+    KeyFrom, LogFormat, LogSection, OnKeyReuse, OperateSection, Order, RetrySection, TopicsSection,
 };
+
+pub use token::Token;
 
 pub(crate) use check::inbox_retention_problem;
 use read::Given;
@@ -52,6 +55,8 @@ pub struct Config {
     pub inbox: InboxSection,
     /// Bounds of what operators do.
     pub operate: OperateSection,
+    /// Console for operators.
+    pub console: ConsoleSection,
     /// Loop that publishes the outbox.
     pub relay: RelaySection,
     /// What payloads are held against.
@@ -135,6 +140,7 @@ impl Config {
             topics: given.section("topics", &[], defaults.topics, &mut problems),
             inbox: given.section("inbox", &[], defaults.inbox, &mut problems),
             operate: given.section("operate", &[], defaults.operate, &mut problems),
+            console: given.section("console", &[], defaults.console, &mut problems),
             relay: given.section("relay", &[], defaults.relay, &mut problems),
             schemas: given.section("schemas", &[], defaults.schemas, &mut problems),
             registry: given.section("registry", &[], defaults.registry, &mut problems),
@@ -179,6 +185,7 @@ impl Config {
             topics: TopicsSection::default(),
             inbox: InboxSection::default(),
             operate: OperateSection::default(),
+            console: ConsoleSection::default(),
             relay: RelaySection::default(),
             schemas: SchemasSection::default(),
             registry: RegistrySection::default(),

@@ -29,6 +29,8 @@ mod preview;
 pub mod retries;
 mod rows;
 mod show;
+mod trend;
+mod waiting;
 
 use std::time::Duration;
 
@@ -50,6 +52,8 @@ pub use operations::{Ask, Operation, Progress};
 pub use preview::Preview;
 pub use rows::{Listed, key_bytes, open, shown_key};
 pub use show::{Attempt, Held, InboxRow, Shown, ShownHeader};
+pub use trend::{TREND_HOURS, Trend};
+pub use waiting::Waiting;
 
 /// Longest wait for one answer of the database.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);

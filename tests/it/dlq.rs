@@ -22,13 +22,13 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Fails messages with header `cause` for good until that cause is repaired; counts every effect.
 #[derive(Clone, Default)]
-struct Repairable {
-    stock: Arc<AtomicBool>,
-    price: Arc<AtomicBool>,
+pub(crate) struct Repairable {
+    pub(crate) stock: Arc<AtomicBool>,
+    pub(crate) price: Arc<AtomicBool>,
 }
 
 impl Repairable {
-    fn repair(&self, cause: &AtomicBool) {
+    pub(crate) fn repair(&self, cause: &AtomicBool) {
         cause.store(true, Ordering::SeqCst);
     }
 }
@@ -55,7 +55,7 @@ impl Handler for Repairable {
     }
 }
 
-fn message(key: &str, place: usize, cause: &str) -> Outgoing {
+pub(crate) fn message(key: &str, place: usize, cause: &str) -> Outgoing {
     Outgoing::new(key.to_owned(), format!("{{\"nr\":{place}}}"))
         .id(&format!("{key}:{place}"))
         .header("cause", cause.to_owned())
@@ -117,13 +117,13 @@ fn start(group: &Group, arguments: &[&str]) -> Process {
 }
 
 /// Letters in each state: open, replaying, resolved, discarded.
-async fn states(group: &Group) -> [i64; 4] {
+pub(crate) async fn states(group: &Group) -> [i64; 4] {
     const SQL: &str = "SELECT ARRAY(SELECT (SELECT count(*) FROM sekali.dead_letter WHERE state = it) \
          FROM unnest(ARRAY['open', 'replaying', 'resolved', 'discarded']) WITH ORDINALITY AS of (it, nr) ORDER BY nr)";
     group.database.scalar::<Vec<i64>>(SQL).await.try_into().unwrap()
 }
 
-async fn states_become(group: &Group, what: &str, expected: [i64; 4]) {
+pub(crate) async fn states_become(group: &Group, what: &str, expected: [i64; 4]) {
     eventually(what, 2 * LIMIT, async || match states(group).await {
         found if found == expected => Ok(()),
         found => Err(format!("{found:?} instead of {expected:?}")),
@@ -132,7 +132,7 @@ async fn states_become(group: &Group, what: &str, expected: [i64; 4]) {
 }
 
 /// Every effect happened once, and so many of them there are.
-async fn once(group: &Group, count: usize) {
+pub(crate) async fn once(group: &Group, count: usize) {
     let effects = group.effects().await;
     let twice: Vec<_> = effects.iter().filter(|it| *it.1 != 1).collect();
     assert!(twice.is_empty(), "{twice:?}");

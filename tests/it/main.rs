@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cli;
+mod console;
 mod counts;
 mod crash;
 mod dead_letter;

@@ -1,5 +1,7 @@
 //! What must hold between the values.
 
+mod console;
+
 use std::time::Duration;
 
 use super::problems::Problems;
@@ -33,6 +35,7 @@ pub(super) fn check(config: &Config, needs: Needs, given: &Given, problems: &mut
     checks.effects();
     checks.retry();
     checks.retention();
+    checks.console();
     checks.log();
 }
 

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::{
-    AdminSection, Config, ConsumerSection, Docs, EffectsSection, InboxSection, LogSection, OperateSection,
-    RetrySection, TopicsSection,
+    AdminSection, Config, ConsoleSection, ConsumerSection, Docs, EffectsSection, InboxSection, LogSection,
+    OperateSection, RetrySection, TopicsSection,
 };
 
 pub(super) mod foreign;
@@ -21,6 +21,7 @@ pub(super) fn print(config: &Config) -> String {
     section(&mut out, "topics", TopicsSection::DOCS, &config.topics);
     section(&mut out, "inbox", InboxSection::DOCS, &config.inbox);
     section(&mut out, "operate", OperateSection::DOCS, &config.operate);
+    section(&mut out, "console", ConsoleSection::DOCS, &config.console);
     section(&mut out, "relay", foreign::RELAY, &config.relay);
     section(&mut out, "schemas", foreign::SCHEMAS, &config.schemas);
     section(&mut out, "registry", foreign::REGISTRY, &config.registry);

@@ -10,9 +10,9 @@ use serde::de::DeserializeOwned;
 use super::problems::Problems;
 
 /// Names of the sections.
-pub(super) const SECTIONS: [&str; 13] = [
-    "kafka", "postgres", "consumer", "effects", "retry", "topics", "inbox", "operate", "relay", "schemas", "registry",
-    "admin", "log",
+pub(super) const SECTIONS: [&str; 14] = [
+    "kafka", "postgres", "consumer", "effects", "retry", "topics", "inbox", "operate", "console", "relay", "schemas",
+    "registry", "admin", "log",
 ];
 
 const PREFIX: &str = "SEKALI_";

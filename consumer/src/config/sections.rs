@@ -1,12 +1,15 @@
 //! The sections that the consumer owns, each key with its default, and what too low and too high cost.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sekali_producer::config::duration;
 use sekali_schemas::topics::{DLQ_TEMPLATE, RETRY_TEMPLATE};
 use serde::{Deserialize, Serialize};
+
+use super::token::Token;
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
@@ -219,6 +222,31 @@ section! {
         /// Whether the payload of a dead letter may be edited before it is replayed. Off, what takes effect is always what
         /// a producer sent.
         allow_edit: bool = false,
+    }
+}
+
+section! {
+    /// The console for dead letters: `sekali console`.
+    ConsoleSection {
+        /// Address of the console. Another one than loopback takes a login: a token, or a proxy that says who comes in.
+        listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8780)),
+        /// Whether it only shows. False allows replays, discards and what else operators do, and takes a login.
+        read_only: bool = true,
+        /// What operators log in with, beside their name; at least 16 bytes. Names are as good as people give them: a
+        /// proxy knows them better.
+        token: Option<Token> = None,
+        /// File that holds the token instead.
+        token_file: Option<PathBuf> = None,
+        /// Header in which a proxy says who comes in, such as "x-forwarded-user". It is believed of `trusted_proxies` alone.
+        user_header: Option<String> = None,
+        /// Addresses from which the proxy connects.
+        trusted_proxies: Vec<IpAddr> = Vec::new(),
+        /// Address of the console as browsers see it, such as "https://sekali.example.com", where a proxy stands in front.
+        /// Forms from elsewhere are refused; with https, cookies are sent encrypted alone.
+        url: Option<String> = None,
+        /// Values of JSON payloads that nobody sees, as JSON pointers such as "/customer/email"; "*" stands for every
+        /// member or item of a place. With any, payloads that are no JSON are not shown at all.
+        mask: Vec<String> = Vec::new(),
     }
 }
 

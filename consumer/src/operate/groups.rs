@@ -95,22 +95,9 @@ impl DeadLetters {
     /// The database refuses.
     pub async fn overview(&self, consumer: Option<&str>) -> Result<Overview, Error> {
         let filter = Filter { consumer: consumer.map(str::to_owned), ..Filter::default() };
-        let mut classes: Vec<(String, u64)> = Vec::new();
         let groups = self.groups(&filter).await?;
-        for group in &groups {
-            match classes.iter_mut().find(|it| it.0 == group.class) {
-                Some((_, count)) => *count += group.letters,
-                None => classes.push((group.class.clone(), group.letters)),
-            }
-        }
-        classes.sort_by_key(|it| std::cmp::Reverse(it.1));
         let replaying = Filter { state: Some(LetterState::Replaying), ..filter };
-        Ok(Overview {
-            open: groups.iter().map(|it| it.letters).sum(),
-            replaying: self.count(&replaying).await?,
-            oldest_at: groups.iter().map(|it| it.oldest_at).min(),
-            classes,
-        })
+        Ok(Overview::of(&groups, self.count(&replaying).await?))
     }
 
     /// How many letters fit a filter.
@@ -123,5 +110,25 @@ impl DeadLetters {
         let client = self.client().await?;
         let rows = answered("count dead letters", client.query_typed(&sql, &checked.params())).await?;
         Ok(rows.first().map_or(0, |it| it.get::<_, i64>(0).unsigned_abs()))
+    }
+}
+
+impl Overview {
+    /// The same of the groups of all open letters, and the number of those that are on their way back.
+    pub fn of(groups: &[Group], replaying: u64) -> Overview {
+        let mut classes: Vec<(String, u64)> = Vec::new();
+        for group in groups {
+            match classes.iter_mut().find(|it| it.0 == group.class) {
+                Some((_, count)) => *count += group.letters,
+                None => classes.push((group.class.clone(), group.letters)),
+            }
+        }
+        classes.sort_by_key(|it| std::cmp::Reverse(it.1));
+        Overview {
+            open: groups.iter().map(|it| it.letters).sum(),
+            replaying,
+            oldest_at: groups.iter().map(|it| it.oldest_at).min(),
+            classes,
+        }
     }
 }

@@ -65,6 +65,9 @@ pub(crate) enum Command {
     Dlq(Box<DlqCommand>),
     /// Who did what to which message, and why.
     Audit(AuditArgs),
+    /// Dead letters in a browser, and the same as an API under /api/v1. Read-only, until console.read_only = false.
+    #[command(after_help = "Runbook: ops/runbooks/SekaliDeadLettersWaiting.md")]
+    Console,
     /// JSON Schemas of the event types: check, record, describe.
     #[command(subcommand)]
     Schemas(SchemasCommand),

@@ -17,9 +17,9 @@ use sekali_consumer::config::{Config, Needs};
 
 use crate::args::{Cli, Command, Global};
 use crate::exit::{Failure, Outcome};
-use crate::{demo, drill, output, produce};
+use crate::{console, demo, drill, output, produce};
 
-pub(crate) use dlq::{AuditArgs, DlqCommand};
+pub(crate) use dlq::{AuditArgs, DlqCommand, moment};
 
 const DEFAULT_FILE: &str = "sekali.toml";
 
@@ -38,6 +38,7 @@ pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
         Command::Doctor(args) => doctor::run(global, args).await,
         Command::Dlq(command) => dlq::run(global, *command).await,
         Command::Audit(args) => dlq::audit(global, args).await,
+        Command::Console => console::run(global).await,
         Command::Schemas(command) => schemas::run(global, command).await,
         Command::Config(command) => config::run(global, &command),
         Command::Drill(args) => drill::run(global, *args).await,

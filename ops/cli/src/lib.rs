@@ -5,6 +5,7 @@
 
 mod args;
 mod commands;
+mod console;
 mod demo;
 mod drill;
 mod exit;

@@ -14,7 +14,7 @@ use crate::args::Global;
 use crate::exit::{Failure, Outcome};
 use crate::output;
 
-pub(crate) use args::{AuditArgs, DlqCommand};
+pub(crate) use args::{AuditArgs, DlqCommand, moment};
 
 pub(super) async fn run(global: &Global, command: DlqCommand) -> Result<Outcome, Failure> {
     let config = super::load(global, Needs::Postgres)?;

@@ -241,7 +241,7 @@ impl ActArgs {
 }
 
 /// A moment, or how long ago it was.
-fn moment(text: &str) -> Result<Timestamp, String> {
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     if let Ok(moment) = text.parse::<Timestamp>() {
         return Ok(moment);
     }
