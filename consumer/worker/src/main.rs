@@ -65,7 +65,7 @@ async fn run(cli: Cli) -> Result<(), Error> {
     log::init(&config.log)?;
     match cli.group {
         Group::Stock(arguments) => run_stock(config, arguments).await,
-        Group::Invoice(arguments) => invoice::run(config, arguments).await,
+        Group::Invoice(arguments) => Box::pin(invoice::run(config, arguments)).await,
         Group::Email(arguments) => Box::pin(email::run(config, arguments)).await,
     }
 }

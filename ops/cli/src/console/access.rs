@@ -165,10 +165,10 @@ impl Access {
                 return Ok(Some(Operator { name: Some(signed(name)?), way: Way::Proxy }));
             }
         }
-        if let Some(id) = cookie(headers).map(|it| digest(&[it.as_bytes()])) {
-            if let Some(name) = self.sessions.name(&id) {
-                return Ok(Some(Operator { name: Some(name), way: Way::Session(id) }));
-            }
+        if let Some(id) = cookie(headers).map(|it| digest(&[it.as_bytes()]))
+            && let Some(name) = self.sessions.name(&id)
+        {
+            return Ok(Some(Operator { name: Some(name), way: Way::Session(id) }));
         }
         Ok((!self.takes_login()).then_some(Operator::NOBODY))
     }

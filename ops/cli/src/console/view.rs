@@ -34,10 +34,10 @@ pub(super) struct Shown {
 /// A payload's text as JSON, behind the prefix of a registry.
 fn split(payload: &[u8]) -> (usize, Option<u32>, Option<&str>) {
     let json = |bytes| std::str::from_utf8(bytes).ok().filter(|it| mask::is_json(it));
-    if let Some((schema, rest)) = confluent::read(payload) {
-        if let Some(text) = json(rest) {
-            return (payload.len() - rest.len(), Some(schema), Some(text));
-        }
+    if let Some((schema, rest)) = confluent::read(payload)
+        && let Some(text) = json(rest)
+    {
+        return (payload.len() - rest.len(), Some(schema), Some(text));
     }
     (0, None, json(payload))
 }
