@@ -35,7 +35,6 @@ async fn a_hundred_thousand_open_dead_letters_are_listed_and_grouped_in_a_tenth_
             best = best.min(begin.elapsed());
             assert!(answer.status == 200 && answer.body.contains(part), "{path}: {}", answer.body);
         }
-        println!("{path}: {best:?}");
         assert!(best < PAGE_MAX, "{path} takes {best:?}");
     }
 }
