@@ -71,10 +71,7 @@ impl DeadLetters {
     /// # Errors
     /// It cannot be reached, or its tables are missing or of another version.
     pub async fn connect(config: &Config) -> Result<DeadLetters, Error> {
-        let pool = config.postgres.pool("sekali-operate")?;
-        let client = admin::connect(&pool).await?;
-        admin::require_schema(&client).await?;
-        Ok(DeadLetters { pool, bounds: config.operate.clone() })
+        Ok(DeadLetters { pool: open(config).await?, bounds: config.operate.clone() })
     }
 
     async fn client(&self) -> Result<Object, Error> {

@@ -8,13 +8,11 @@ mod topics;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
 
-use sekali_tests::harness::{TestDatabase, kafka, program, unique};
+use sekali_tests::harness::{Ended, TestDatabase, ended, kafka, sekali, unique};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::process::Command;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -26,12 +24,6 @@ struct Operator {
     brokers: String,
     url: String,
     more: String,
-}
-
-struct Ended {
-    status: i32,
-    stdout: String,
-    stderr: String,
 }
 
 impl Operator {
@@ -63,33 +55,13 @@ impl Operator {
     }
 
     async fn run(&self, arguments: &[&str]) -> Ended {
-        let mut command = Command::new(program("sekali"));
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SEKALI_")) {
-            command.env_remove(name);
-        }
-        command.args(arguments).current_dir(self.dir.path()).stdin(Stdio::null()).kill_on_drop(true);
-        let output = tokio::time::timeout(LIMIT, command.output()).await.expect("the command ends").unwrap();
-        Ended {
-            status: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
+        let mut command = sekali(arguments);
+        command.current_dir(self.dir.path());
+        ended(command).await
     }
 
     async fn json(&self, arguments: &[&str]) -> (i32, Value) {
         let ended = self.run(&[arguments, &["-o", "json"]].concat()).await;
-        let value = serde_json::from_str(&ended.stdout)
-            .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {}{}", ended.stdout, ended.stderr));
-        (ended.status, value)
-    }
-}
-
-impl Ended {
-    #[track_caller]
-    fn expect(&self, status: i32, texts: &[&str]) {
-        for text in texts {
-            assert!(self.stderr.contains(text), "{text:?} is not in\n{}", self.stderr);
-        }
-        assert_eq!(self.status, status, "{}{}", self.stdout, self.stderr);
+        (ended.status, ended.json())
     }
 }

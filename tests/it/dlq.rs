@@ -7,16 +7,13 @@ mod hold;
 mod replay;
 mod transfer;
 
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sekali_consumer::{Failure, Handler, Message, Reply, Transaction};
 use sekali_tests::group::Group;
-use sekali_tests::harness::{Outgoing, Process, Program, eventually, program};
-use serde_json::Value;
-use tokio::process::Command;
+use sekali_tests::harness::{self, Ended, Outgoing, Process, Program, ended, eventually};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -61,26 +58,6 @@ pub(crate) fn message(key: &str, place: usize, cause: &str) -> Outgoing {
         .header("cause", cause.to_owned())
 }
 
-/// A command that ended.
-struct Ended {
-    status: i32,
-    stdout: String,
-    stderr: String,
-}
-
-impl Ended {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", self.stdout, self.stderr))
-    }
-
-    /// How often each outcome came.
-    fn outcome(&self, name: &str) -> u64 {
-        let json = self.json();
-        let outcomes = json["outcomes"].as_array().cloned().unwrap_or_default();
-        outcomes.iter().find(|it| it[0] == name).map_or(0, |it| it[1].as_u64().unwrap())
-    }
-}
-
 fn environment(group: &Group) -> Vec<(&'static str, String)> {
     vec![
         ("SEKALI_POSTGRES__URL", group.database.url()),
@@ -97,17 +74,9 @@ async fn dlq(group: &Group, arguments: &[&str]) -> Ended {
 
 /// The same with other environment variables.
 async fn sekali(group: &Group, arguments: &[&str], env: &[(&str, &str)]) -> Ended {
-    let mut command = Command::new(program("sekali"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SEKALI_")) {
-        command.env_remove(name);
-    }
-    command.envs(environment(group)).envs(env.iter().copied()).args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(2 * LIMIT, command.output()).await.expect("the command ends").unwrap();
-    Ended {
-        status: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+    let mut command = harness::sekali(arguments);
+    command.envs(environment(group)).envs(env.iter().copied());
+    ended(command).await
 }
 
 /// Starts `sekali dlq` and does not wait.

@@ -8,28 +8,16 @@ mod looks;
 mod pauses;
 mod retries;
 
-use std::process::Stdio;
-use std::time::Duration;
-
 use sekali_tests::group::Group;
-use sekali_tests::harness::{Outgoing, program};
+use sekali_tests::harness::{Ended, Outgoing, ended, sekali};
 use sekali_tests::scripted::SCRIPT;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::process::Command;
-
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// The command line with a group's configuration.
 struct Operator {
     directory: TempDir,
     url: String,
-}
-
-struct Ended {
-    status: i32,
-    stdout: String,
-    stderr: String,
 }
 
 impl Operator {
@@ -42,25 +30,15 @@ impl Operator {
     }
 
     async fn run(&self, arguments: &[&str]) -> Ended {
-        let mut command = Command::new(program("sekali"));
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SEKALI_")) {
-            command.env_remove(name);
-        }
+        let mut command = sekali(arguments);
         command.env("SEKALI_POSTGRES__URL", &self.url);
-        command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null()).kill_on_drop(true);
-        let output = tokio::time::timeout(LIMIT, command.output()).await.expect("the command ends").unwrap();
-        Ended {
-            status: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
+        command.current_dir(self.directory.path());
+        ended(command).await
     }
 
     async fn json(&self, arguments: &[&str]) -> (i32, Value) {
         let ended = self.run(&[arguments, &["-o", "json"]].concat()).await;
-        let value = serde_json::from_str(&ended.stdout)
-            .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {}{}", ended.stdout, ended.stderr));
-        (ended.status, value)
+        (ended.status, ended.json())
     }
 
     /// What must succeed, as a table.

@@ -12,6 +12,7 @@
 //! * [`skip!`](crate::skip) ends a test that cannot run here, aloud.
 
 pub mod authority;
+mod command;
 mod eventually;
 pub mod http_provider;
 mod kafka;
@@ -27,6 +28,7 @@ mod skip;
 pub mod smtp;
 pub mod versions;
 
+pub use command::{Ended, ended, sekali};
 pub use eventually::{Outcome, eventually};
 pub use kafka::{GroupView, Kafka, Outgoing, Place, kafka, unique};
 pub use own_broker::OwnBroker;

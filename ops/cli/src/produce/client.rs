@@ -11,10 +11,10 @@ use rdkafka::client::OAuthToken;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{BaseRecord, DeliveryResult, FutureProducer, Producer, ProducerContext, ThreadedProducer};
+use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
 use rdkafka::{ClientConfig, ClientContext};
 use sekali_producer::config::KafkaSection;
-use sekali_producer::{KafkaCauses, OutboundRecord, client_context, explain};
+use sekali_producer::{KafkaCauses, OutboundRecord, PolledProducer, client_context, explain};
 
 use super::fields::BadLine;
 use crate::exit::Failure;
@@ -213,8 +213,7 @@ fn bytes(limit: NonZeroU32) -> usize {
 /// Largest batch that the topic takes. Waits until a broker answers.
 async fn topic_bytes_max(config: &ClientConfig, causes: &KafkaCauses, topic: &str) -> Result<usize, Failure> {
     // Asked for metadata, because the admin client does not serve the error callback.
-    let probe: FutureProducer<KafkaCauses> =
-        config.create_with_context(causes.clone()).map_err(|error| explain(&error, causes))?;
+    let probe = PolledProducer::create(config, causes)?;
     let (name, shared) = (topic.to_owned(), causes.clone());
     tokio::task::spawn_blocking(move || find_topic(&probe, &shared, &name))
         .await
@@ -235,7 +234,7 @@ async fn topic_bytes_max(config: &ClientConfig, causes: &KafkaCauses, topic: &st
     Ok(limit.unwrap_or(TOPIC_BYTES_MAX))
 }
 
-fn find_topic(probe: &FutureProducer<KafkaCauses>, causes: &KafkaCauses, topic: &str) -> Result<(), Failure> {
+fn find_topic(probe: &PolledProducer, causes: &KafkaCauses, topic: &str) -> Result<(), Failure> {
     let deadline = Instant::now() + CONNECT_TIMEOUT;
     loop {
         // All topics: asking for one could create it.
