@@ -8,4 +8,4 @@ for pause in 5 20 0; do
     status=$?
     [ $pause = 0 ] || { echo "failed with $status, once more in $pause s: $*" >&2 && sleep $pause; }
 done
-exit $status
+exit "$status"
