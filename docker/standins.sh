@@ -1,25 +1,26 @@
 #!/usr/bin/env bash
-# Builds local stand-ins for the public images that the tests, the Dockerfile and
-# compose.yaml name, on a Debian 12 machine that can reach package registries but
-# no image registry. An image that this script did not make is never replaced.
+# Builds local stand-ins for the public images that the tests, the Dockerfile and compose.yaml name, on a Debian 12 machine
+# that can reach package registries but no image registry. An image that this script did not make is never replaced.
 #
-#   standins.sh [all|engine|base|postgres|kafka|rust|compose|list|remove|stop-engine]...
+#   standins.sh [all|engine|base|postgres|kafka|rust|prometheus|compose|list|remove|stop-engine]...
 #
-# KAFKA_VERSION, KAFKA_TAGS, POSTGRES_TAGS, RUST_TAGS, COMPOSE_VERSION: what is built,
-# REBUILD=1 builds again what is up to date, STANDIN_CACHE moves the work folder.
-# DOCKER_HOST is honoured; DOCKERD_FLAGS are added when an engine has to be started.
+# KAFKA_VERSION, KAFKA_TAGS, POSTGRES_TAGS, RUST_TAGS, PROMETHEUS_TAGS, COMPOSE_VERSION: what is built. REBUILD=1 builds
+# again what is up to date, STANDIN_CACHE moves the work folder. DOCKER_HOST is honoured; DOCKERD_FLAGS are added when an
+# engine has to be started.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${STANDIN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/image-standins}
 label=standin.inputs
-kafka_version=${KAFKA_VERSION:-4.3.1}
+kafka_version=${KAFKA_VERSION:-$(sed -n 's/.*image: apache.kafka:\([0-9.]*\).*/\1/p' "$here/compose.yaml")}
 compose_version=${COMPOSE_VERSION:-v2.40.3}
 base_image=debian:bookworm-slim
 # postgres:11-alpine and the two 3.8.0 are what testcontainers-modules asks for by
 # default: the name is right, the software behind it is the stand-in's.
 read -r -a postgres_images <<<"${POSTGRES_TAGS:-postgres:15 postgres:15-bookworm postgres:11-alpine}"
 read -r -a kafka_images <<<"${KAFKA_TAGS:-apache/kafka:$kafka_version apache/kafka:3.8.0 apache/kafka-native:3.8.0}"
+prometheus_image=$(sed -n 's/.*image: \(prom.prometheus:.*\)/\1/p' "$here/compose.yaml")
+read -r -a prometheus_images <<<"${PROMETHEUS_TAGS:-$prometheus_image}"
 
 say() { printf 'standins: %s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
@@ -179,7 +180,13 @@ build_base() {
 }
 
 build_postgres() {
-  build postgres "$(digest "$(inputs_of "$base_image")" "$here"/standins/postgres/*)" "$here/standins/postgres" "${postgres_images[@]}"
+  build postgres "$(digest "$(inputs_of "$base_image")" "$here"/standins/postgres/*)" "$here/standins/postgres" \
+    "${postgres_images[@]}"
+}
+
+build_prometheus() {
+  build prometheus "$(digest "$(inputs_of "$base_image")" "$here"/standins/prometheus/*)" "$here/standins/prometheus" \
+    "${prometheus_images[@]}"
 }
 
 build_kafka() {
@@ -229,7 +236,7 @@ build_rust() {
 ours() {
   docker images --filter "label=$label" --format '{{.Repository}}:{{.Tag}} {{.ID}} {{.Size}}' \
     --filter 'reference=debian' --filter 'reference=postgres' --filter 'reference=rust' \
-    --filter 'reference=apache/kafka*' --filter 'reference=standin/*' | sort
+    --filter 'reference=apache/kafka*' --filter 'reference=prom/*' --filter 'reference=standin/*' | sort
 }
 
 remove_images() {
@@ -264,15 +271,16 @@ build_compose() {
 }
 
 if [ $# -eq 0 ]; then set -- all; fi
-for task in "$@"; do
+for part in "$@"; do
   started=$SECONDS
-  case $task in
+  case $part in
     all)
       start_engine
       build_base
       build_postgres
       build_kafka
       build_rust
+      build_prometheus
       ours
       ;;
     engine) start_engine ;;
@@ -280,10 +288,10 @@ for task in "$@"; do
       start_engine
       build_base
       ;;
-    postgres | kafka | rust)
+    postgres | kafka | rust | prometheus)
       start_engine
       build_base
-      "build_$task"
+      "build_$part"
       ;;
     list) ours ;;
     compose)
@@ -292,7 +300,7 @@ for task in "$@"; do
       ;;
     remove) remove_images ;;
     stop-engine) stop_engine ;;
-    *) die "unknown task '$task': all, engine, base, postgres, kafka, rust, compose, list, remove or stop-engine" ;;
+    *) die "unknown part '$part': all, engine, base, postgres, kafka, rust, prometheus, compose, list, remove or stop-engine" ;;
   esac
-  say "$task took $((SECONDS - started)) s"
+  say "$part took $((SECONDS - started)) s"
 done
