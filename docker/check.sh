@@ -334,7 +334,7 @@ came_from_containers() {
     local server
     for server in kafka postgres; do
         grep -q "^$server: container of " "$work/testcontainers.log" ||
-            { echo "$(grep "^$server: " "$work/testcontainers.log" || echo "$server is not named")" && return 1; }
+            { grep "^$server: " "$work/testcontainers.log" || echo "$server is not named"; return 1; }
     done
 }
 check_testcontainers() {
