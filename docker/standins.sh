@@ -2,7 +2,7 @@
 # Builds local stand-ins for the public images that the tests, the Dockerfile and compose.yaml name, on a Debian 12 machine
 # that can reach package registries but no image registry. An image that this script did not make is never replaced.
 #
-#   standins.sh [all|engine|base|postgres|kafka|rust|prometheus|compose|list|remove|stop-engine]...
+#   standins.sh [all|engine|base|postgres|kafka|rust|prometheus|compose|compose1|list|remove|stop-engine]...
 #
 # KAFKA_VERSION, KAFKA_TAGS, POSTGRES_TAGS, RUST_TAGS, PROMETHEUS_TAGS, COMPOSE_VERSION: what is built. REBUILD=1 builds
 # again what is up to date, STANDIN_CACHE moves the work folder. DOCKER_HOST is honoured; DOCKERD_FLAGS are added when an
@@ -298,9 +298,13 @@ for part in "$@"; do
       need docker docker.io
       build_compose
       ;;
+    compose1)
+      need docker docker.io
+      need docker-compose docker-compose
+      ;;
     remove) remove_images ;;
     stop-engine) stop_engine ;;
-    *) die "unknown part '$part': all, engine, base, postgres, kafka, rust, prometheus, compose, list, remove or stop-engine" ;;
+    *) die "unknown part '$part': all, engine, base, postgres, kafka, rust, prometheus, compose, compose1, list, remove or stop-engine" ;;
   esac
   say "$part took $((SECONDS - started)) s"
 done
