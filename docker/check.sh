@@ -10,6 +10,9 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=(image compose testcontainers)
+for part in "${parts[@]}"; do
+    [[ " image compose testcontainers " == *" $part "* ]] || { echo "unknown part $part: image, compose, testcontainers" >&2; exit 2; }
+done
 target=${CARGO_TARGET_DIR:-target}
 work=$target/containers
 log=$work/log
