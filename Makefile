@@ -2,13 +2,13 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: mutants sim crash help setup build demo test test-versions bench bench-quick bench-failures soak check fmt deny ops-check kube-check
+.PHONY: mutants sim crash help setup build demo test test-versions bench bench-quick bench-failures soak check fmt deny ops-check kube-check test-containers
 
 # A checkout that was never set up must say what is missing, not fail inside a build script.
 CARGO ?= cargo
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what the build and the tests need (Debian, Ubuntu; as root or with sudo)
 	@scripts/setup.sh all
@@ -74,6 +74,10 @@ ops-check: ## alerts with their tests, dashboards, runbooks, chart, workflows; i
 
 kube-check: ## the chart on a real Kubernetes API server, built from Go modules (five minutes the first time): target/kube/verdict.json
 	@ops/kube/check.sh
+
+test-containers: ## image, compose file and the tests that start containers: target/containers/verdict.json; PARTS="image compose"
+	@scripts/setup.sh build
+	@docker/check.sh $(PARTS)
 
 fmt: ## format the sources
 	$(CARGO) fmt --all

@@ -4,6 +4,7 @@ mod operate;
 mod signed;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -60,6 +61,8 @@ pub(crate) enum Command {
     /// Look for what would stop the group or lose messages; with --checklist, go through the ten points of production.
     #[command(after_help = "Runbook: ops/runbooks/SekaliConsumerStalled.md")]
     Doctor(DoctorArgs),
+    /// Ask a process of this machine whether it is ready: for health checks of containers. Status 1 when it is not.
+    Health(HealthArgs),
     /// Dead letters: find the cause, replay or discard the right ones.
     #[command(subcommand)]
     Dlq(Box<DlqCommand>),
@@ -130,6 +133,16 @@ pub(crate) struct DoctorArgs {
     /// locks. By default the configured port of this machine, where a worker of the group answers.
     #[arg(long, value_name = "URL", requires = "checklist")]
     pub(crate) admin: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HealthArgs {
+    /// What to ask: /readyz or /livez of the admin port, /login of the console.
+    #[arg(long, value_name = "URL", env = "SEKALI_HEALTH_URL", default_value = "http://127.0.0.1:9464/readyz")]
+    pub(crate) url: String,
+    /// Longest wait for the answer.
+    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) timeout: Duration,
 }
 
 #[derive(Debug, Subcommand)]

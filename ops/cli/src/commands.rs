@@ -3,6 +3,7 @@
 mod config;
 mod dlq;
 mod doctor;
+mod health;
 mod lag;
 mod migrate;
 mod operate;
@@ -36,6 +37,7 @@ pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
         Command::Produce(args) => produce::run(global, *args).await,
         Command::Lag => lag::run(global).await,
         Command::Doctor(args) => doctor::run(global, args).await,
+        Command::Health(args) => health::run(args).await,
         Command::Dlq(command) => dlq::run(global, *command).await,
         Command::Audit(args) => dlq::audit(global, args).await,
         Command::Console => console::run(global).await,

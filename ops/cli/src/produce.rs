@@ -109,10 +109,9 @@ pub(crate) async fn run(global: &Global, args: ProduceArgs) -> Result<Outcome, F
     let config = commands::load(global, Needs::Kafka)?;
     let recipe = Recipe::new(&args)?;
     // The cheapest check first: a wrong file name needs no broker.
-    let opening = Lines::open(&args.file, usize::MAX - 2).map_err(|error| unreadable(&args, &error))?;
-    drop(opening);
+    let lines = Lines::open(&args.file).map_err(|error| unreadable(&args, &error))?;
     let client = Client::connect(&config.kafka, &args.topic).await?;
-    let lines = Lines::open(&args.file, client.bytes_max()).map_err(|error| unreadable(&args, &error))?;
+    let lines = lines.bounded(client.bytes_max());
     let interrupted = Arc::new(AtomicBool::new(false));
     let watch = interrupted.clone();
     tokio::spawn(async move {

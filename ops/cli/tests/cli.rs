@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // Also in helpers, which clippy does not count as tests.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
@@ -197,4 +198,44 @@ fn completions_are_printed_for_every_shell() {
         let ended = bench.run(&["completions", shell]);
         assert!(ended.status == 0 && ended.stdout.contains("migrate"), "{shell}: {}", ended.stderr);
     }
+}
+
+/// Answers requests, one after the other, with these status lines and bodies.
+fn answering(answers: &'static [(&'static str, &'static str)]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (status, body) in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            stream.read(&mut request).unwrap();
+            let length = body.len();
+            write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}").unwrap();
+        }
+    });
+    format!("http://{address}/readyz")
+}
+
+#[test]
+fn health_is_what_the_process_answers() {
+    let bench = Bench::new("");
+    let url = answering(&[("200 OK", "ok\n"), ("503 Service Unavailable", "the database is away\nmore\n")]);
+    let well = bench.run(&["health", "--url", &url]);
+    assert_eq!((well.status, well.stdout.as_str(), well.stderr.as_str()), (0, "ok\n", ""));
+    // By the variable, as an image sets it, and past a proxy of the environment.
+    let env = [("SEKALI_HEALTH_URL", url.as_str()), ("http_proxy", "http://127.0.0.1:1")];
+    let unready = bench.run_with(&["health"], &env, b"");
+    unready.expect(1, &["/readyz answers 503: the database is away\n"]);
+}
+
+#[test]
+fn health_of_what_does_not_answer_is_bad_and_does_not_hang() {
+    let bench = Bench::new("");
+    let url = format!("http://127.0.0.1:{}/readyz", closed_port());
+    bench.run(&["health", "--url", &url]).expect(1, &["does not answer", "admin.listen"]);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/readyz", silent.local_addr().unwrap());
+    let started = Instant::now();
+    bench.run(&["health", "--url", &url, "--timeout", "300ms"]).expect(1, &["does not answer within 300ms"]);
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }

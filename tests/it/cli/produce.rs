@@ -5,7 +5,7 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use sekali_tests::harness::{TestDatabase, kafka};
+use sekali_tests::harness::{TestDatabase, ended, kafka, sekali};
 
 use super::Operator;
 
@@ -54,6 +54,17 @@ async fn every_line_becomes_a_record_in_the_order_of_its_key() {
         let before = last.insert(key.to_vec(), number);
         assert!(before.is_none_or(|it| it < number), "key {key:?} out of order");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn standard_input_is_sent_from_its_first_line() {
+    let (_database, operator) = operator(1).await;
+    let file = operator.file("events.ndjson", lines(COUNT));
+    let mut command = sekali(&["produce", "-", "--topic", &operator.topic, "-o", "json"]);
+    command.current_dir(operator.dir.path()).stdin(std::fs::File::open(file).unwrap());
+    let ended = ended(command).await;
+    ended.expect(0, &[]);
+    assert_eq!((ended.json()["sent"].clone(), count(&operator).await), (COUNT.into(), COUNT as i64));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -33,8 +33,9 @@ pub(super) enum Line {
 }
 
 impl Lines {
-    /// Opens a file, or standard input for `-`. Whether it is compressed shows its beginning, not its name.
-    pub(super) fn open(path: &Path, line_bytes_max: usize) -> io::Result<Lines> {
+    /// Opens a file, or standard input for `-`. Whether it is compressed shows its beginning, not its name. What was read of a
+    /// pipe is read for good: nobody may open one twice.
+    pub(super) fn open(path: &Path) -> io::Result<Lines> {
         let (raw, total_bytes): (Box<dyn Read + Send>, _) = if path == Path::new("-") {
             (Box::new(io::stdin()), None)
         } else {
@@ -55,7 +56,12 @@ impl Lines {
         } else {
             Box::new(plain)
         };
-        Ok(Lines { input, line_bytes_max, number: 0, read_bytes, total_bytes })
+        Ok(Lines { input, line_bytes_max: usize::MAX - 2, number: 0, read_bytes, total_bytes })
+    }
+
+    /// From now on, lines are no longer than this; without it, they are as long as they like.
+    pub(super) fn bounded(self, line_bytes_max: usize) -> Lines {
+        Lines { line_bytes_max, ..self }
     }
 
     /// Reads the next line into `line`, which is emptied first.
@@ -132,7 +138,7 @@ mod tests {
 
     fn read(content: &[u8]) -> Vec<(Line, Vec<u8>)> {
         let file = file(content);
-        let mut lines = Lines::open(file.path(), 5).unwrap();
+        let mut lines = Lines::open(file.path()).unwrap().bounded(5);
         let mut all = Vec::new();
         loop {
             let mut line = Vec::new();
@@ -177,7 +183,7 @@ mod tests {
         encoder.write_all(b"a\nb\n").unwrap();
         let whole = encoder.finish().unwrap();
         let file = file(&whole[..whole.len() - 9]);
-        let mut lines = Lines::open(file.path(), 5).unwrap();
+        let mut lines = Lines::open(file.path()).unwrap().bounded(5);
         let mut line = Vec::new();
         let last = std::iter::repeat_with(|| lines.next(&mut line)).find(|it| !matches!(it, Ok(Line::Text)));
         assert!(matches!(last, Some(Err(_))), "{last:?}");

@@ -63,6 +63,19 @@ impl Kafka {
         self.watermarks(topic).await.into_iter().map(lag).sum()
     }
 
+    /// Names of all topics.
+    ///
+    /// # Panics
+    /// The broker does not answer.
+    pub async fn topic_names(&self) -> Vec<String> {
+        let client = self.reader(&[]);
+        blocking(move || {
+            let metadata = client.fetch_metadata(None, TIMEOUT).expect("the broker lists topics");
+            metadata.topics().iter().map(|it| it.name().to_owned()).collect()
+        })
+        .await
+    }
+
     /// Client ids of the group's members, sorted. Sees groups of the classic protocol only.
     pub async fn group_members(&self, group: &str) -> Vec<String> {
         let client = self.reader(&[]);
