@@ -155,6 +155,15 @@ jobs: {a: {runs-on: ubuntu-latest, steps: [{run: "echo ${{ nothing.here }}"}]}}'
     ! node "$lint" "$work/broken.yml"
 }
 workflows_are_safe() { zizmor --offline --no-progress --quiet .github/workflows; }
+release_notes_are_one_section() {
+    local notes
+    printf '# Changelog\n## Unreleased\n- new\n\n## [1.2.0] - 2030-01-01\n\n### Added\n- two\n## 1.1.0\n## 11.2.0\n- other\n' > "$work/changelog.md"
+    notes=$(scripts/release-notes.sh 1.2.0 "$work/changelog.md") || return 1
+    [ "$notes" = $'### Added\n- two' ] || { echo "got: $notes" && return 1; }
+    [ "$(scripts/release-notes.sh 11.2.0 "$work/changelog.md")" = "- other" ] || return 1
+    # Neither a section without notes nor one that is not there.
+    ! scripts/release-notes.sh 1.1.0 "$work/changelog.md" && ! scripts/release-notes.sh 1.2 "$work/changelog.md"
+}
 schema_is_documented() {
     "$python" - $chart/values.yaml $chart/values.schema.json << 'PY'
 import json, sys, yaml
@@ -195,6 +204,7 @@ step "shell scripts are clean" shellcheck scripts_are_clean
 step "YAML is clean" yamllint yaml_is_clean
 step "workflows are right" "node $tools/node/node_modules" workflows_are_right
 step "workflows are safe" zizmor workflows_are_safe
+step "release notes are the changelog's section of the version" awk release_notes_are_one_section
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ] || exit 1

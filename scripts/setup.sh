@@ -5,6 +5,7 @@
 set -euo pipefail
 
 scope=${1:-all}
+again=$(cd "$(dirname "$0")" && pwd)/again.sh
 missing=()
 
 need() { # need PACKAGE COMMAND...: the package is missing unless the command succeeds
@@ -54,7 +55,7 @@ browser_tests() { # packages that drive the browser, with checked hashes; nothin
     [ "$scope" = all ] && has_node > /dev/null 2>&1 || return 0
     cmp -s "$dir/package-lock.json" "$dir/node_modules/lock" && return 0
     echo "installing into tests/browser: playwright-core, axe-core"
-    if (cd "$dir" && npm ci --loglevel=error) > /dev/null; then
+    if (cd "$dir" && "$again" npm ci --loglevel=error) > /dev/null; then
         cp "$dir/package-lock.json" "$dir/node_modules/lock"
     else
         echo "npm ci in tests/browser failed: the test of the console in a browser will say so" >&2
@@ -124,7 +125,7 @@ quietly() { # the output matters only when the command fails
     }
 }
 
-quietly apt-get update
+quietly "$again" apt-get update
 for index in "${!missing[@]}"; do
     if [ "${missing[index]}" = JAVA ]; then
         missing[index]=$(java_package)
@@ -143,5 +144,5 @@ if printf '%s\n' "${missing[@]}" | grep -qx pgbouncer && [ ! -e "$policy" ]; the
     quietly sh -c "printf '#!/bin/sh\nexit 101\n' > $policy && chmod 755 $policy"
     trap 'rm -f "$log"; "${as_root[@]}" rm -f "$policy"' EXIT
 fi
-quietly apt-get install -y --no-install-recommends -o Dpkg::Options::=--force-confold "${missing[@]}"
+quietly "$again" apt-get install -y --no-install-recommends -o Dpkg::Options::=--force-confold "${missing[@]}"
 browser_tests

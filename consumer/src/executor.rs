@@ -26,6 +26,7 @@ use crate::failure::FailureClass;
 use crate::held::Refusals;
 use crate::incoming::Incoming;
 use crate::lock::Guard;
+use crate::postgres::expectation::Expectation;
 use crate::{Failure, Handler};
 
 pub(crate) use shared::Shared;
@@ -89,6 +90,8 @@ pub(crate) struct Executor<H> {
     pub(crate) client: Option<Client>,
     /// Why the last batch failed: the text of the decision that may follow.
     pub(crate) failure: Option<Failure>,
+    /// Whether the next batch brings new keys only.
+    expectation: Expectation,
     /// Locks of the transaction under way.
     locked: Vec<Guard>,
 }
@@ -167,7 +170,7 @@ impl<H: Handler> Executor<H> {
 
 impl<H> Executor<H> {
     pub(crate) fn new(lane: LaneId, shared: Arc<Shared<H>>) -> Executor<H> {
-        Executor { lane, shared, client: None, failure: None, locked: Vec::new() }
+        Executor { lane, shared, client: None, failure: None, expectation: Expectation::default(), locked: Vec::new() }
     }
 
     /// Rolls back, and says what follows.

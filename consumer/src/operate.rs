@@ -74,6 +74,11 @@ impl DeadLetters {
         Ok(DeadLetters { pool: open(config).await?, bounds: config.operate.clone() })
     }
 
+    /// Connections to the database, for what is not about dead letters.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     async fn client(&self) -> Result<Object, Error> {
         admin::connect(&self.pool).await
     }

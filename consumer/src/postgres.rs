@@ -3,6 +3,7 @@
 pub(crate) mod attempt;
 pub(crate) mod dead_letter;
 pub(crate) mod decision;
+pub(crate) mod expectation;
 pub(crate) mod hold;
 pub(crate) mod inbox;
 pub(crate) mod lease;

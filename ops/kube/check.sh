@@ -22,8 +22,9 @@ skip() {
     [ "${CI:-}" != true ] || { echo "a skip is a failure in CI" >&2 && exit 1; }
     exit 0
 }
-for tool in go openssl python3; do
-    command -v $tool > /dev/null || skip "$tool is missing"
+command -v go > /dev/null || skip "Go is missing: install 1.21 or newer, which fetches the version of ops/kube/go.mod itself"
+for tool in openssl python3; do
+    command -v $tool > /dev/null || skip "$tool is missing: install the package of this name"
 done
 ops/tools/install.sh helm python || skip "helm and kubectl could not be installed"
 export PATH=$tools/bin:$PATH

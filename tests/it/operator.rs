@@ -15,13 +15,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// The command line with a group's configuration.
-struct Operator {
+pub(crate) struct Operator {
     directory: TempDir,
     url: String,
 }
 
 impl Operator {
-    fn of(group: &Group) -> Operator {
+    pub(crate) fn of(group: &Group) -> Operator {
         let directory = TempDir::new().unwrap();
         // Printed configurations hide the password of the URL.
         let text = group.config.print();
@@ -36,7 +36,7 @@ impl Operator {
         ended(command).await
     }
 
-    async fn json(&self, arguments: &[&str]) -> (i32, Value) {
+    pub(crate) async fn json(&self, arguments: &[&str]) -> (i32, Value) {
         let ended = self.run(&[arguments, &["-o", "json"]].concat()).await;
         (ended.status, ended.json())
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use sekali::private_postgres::free_port;
 use sekali_consumer::Config;
+use sekali_consumer::operate::{self, Actor, pauses};
 use sekali_producer::outbox;
 use sekali_producer::{Event, ResourceId};
 use sekali_tests::group::Group;
@@ -20,6 +21,8 @@ use sekali_tests::scripted::SCRIPT;
 use serde_json::Value;
 use server::Prometheus;
 use tokio::task::JoinHandle;
+
+use crate::operator::Operator;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -143,6 +146,44 @@ async fn outbox_backs_up(prometheus: &Prometheus, group: &Group, proxy: &Proxy) 
     resolves(prometheus, "SekaliOutboxBacklogOld").await;
 }
 
+/// An operator pauses the topic and forgets it: that is one alert, and not a stall.
+async fn a_pause_is_forgotten(prometheus: &Prometheus, group: &Group) {
+    let pool = operate::open(&group.config).await.unwrap();
+    let actor = Actor { who: "test".to_owned(), reason: "forgotten".to_owned() };
+    let name = group.config.consumer_name();
+    pauses::pause(&pool, name, Some(&group.topic), &actor).await.unwrap();
+    eventually("a process has stopped", LIMIT, async || {
+        prometheus.values("sekali_topic_paused == 1", now() - 2, now()).await.is_ok_and(|it| 0 < it)
+    })
+    .await;
+    scripted(group, "ok", 5).await;
+    fires(prometheus, "SekaliTopicPausedLong").await;
+    let firing = prometheus.firing().await;
+    assert!(!firing.iter().any(|it| it.0 == "SekaliConsumerStalled"), "{firing:?}");
+    pauses::resume(&pool, name, Some(&group.topic), &actor).await.unwrap();
+    resolves(prometheus, "SekaliTopicPausedLong").await;
+    group.settled().await;
+}
+
+/// The checklist asks the worker on the port of the configuration, and without one Prometheus, for what was measured.
+async fn the_checklist_reads_what_was_measured(prometheus: &Prometheus, group: &mut Group) {
+    let url = prometheus.url();
+    let arguments = ["doctor", "--checklist", "--prometheus", &url];
+    let figure = |points: &Value, number: usize| points[number - 1]["figure"].as_str().unwrap().to_owned();
+    let (_, points) = Operator::of(group).json(&arguments).await;
+    assert_eq!(points[8]["verdict"], "ok", "{points:#}");
+    assert!(figure(&points, 9).starts_with("1 workers of the group are scraped; "), "{points:#}");
+    let rules = workspace_root().join("ops/prometheus/rules.yaml");
+    let alerts = std::fs::read_to_string(rules).unwrap().matches("- alert: ").count();
+    assert!(figure(&points, 9).ends_with(&format!("; {alerts} alert rules are loaded")), "{points:#}");
+    assert!(figure(&points, 6).contains(" of one worker ") && figure(&points, 7).contains("named locks"), "{points:#}");
+    let listen = group.config.admin.listen.take();
+    let (_, points) = Operator::of(group).json(&arguments).await;
+    group.config.admin.listen = listen;
+    assert!(figure(&points, 6).contains("transactions: p99.9 of "), "{points:#}");
+    assert!(figure(&points, 6).contains(" of all workers "), "{points:#}");
+}
+
 /// Queries of the dashboards, with their titles.
 fn panels() -> Vec<(String, String)> {
     let mut found = Vec::new();
@@ -197,7 +238,7 @@ async fn panels_show_data_and_alerts_fire_and_resolve() {
     let kafka: &'static Kafka = Box::leak(Box::new(broker.kafka().clone()));
     let ports = [free_port().unwrap(), free_port().unwrap(), free_port().unwrap()];
     let brokers = broker.proxied_bootstrap();
-    let group = Group::on(kafka, &brokers, "scraped", 4, |it| tuned(it, ports[0])).await;
+    let mut group = Group::on(kafka, &brokers, "scraped", 4, |it| tuned(it, ports[0])).await;
     let mut effects = Group::on(kafka, kafka.bootstrap(), "effects", 4, |it| tuned(it, ports[1])).await;
     let prometheus = Prometheus::start(&program, &[(ports[0], "a"), (ports[1], "b"), (ports[2], "b")]).await;
     let began = now();
@@ -220,6 +261,8 @@ async fn panels_show_data_and_alerts_fire_and_resolve() {
     fires(&prometheus, "SekaliConsumerStalled").await;
     resolves(&prometheus, "SekaliConsumerStalled").await;
     outbox_backs_up(&prometheus, &group, &proxy).await;
+    a_pause_is_forgotten(&prometheus, &group).await;
+    the_checklist_reads_what_was_measured(&prometheus, &mut group).await;
 
     everything_shows(&prometheus, began).await;
     assert_eq!(prometheus.broken_rules().await, [] as [String; 0]);

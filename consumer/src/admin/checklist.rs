@@ -108,9 +108,9 @@ pub async fn checklist(config: &Config, measured: &Measured) -> Vec<Point> {
     measured::durations(config, measured, &mut findings[5]);
     measured::scraped(config, measured, &mut findings[8]);
     match connect(config).await {
-        Ok(pool) => look(config, &pool, &mut findings).await,
+        Ok(pool) => look(config, &pool, measured, &mut findings).await,
         Err(error) => {
-            for number in [0, 1, 2, 4, 6, 7, 9] {
+            for number in [0, 1, 2, 3, 4, 6, 7, 9] {
                 findings[number].error(&error);
             }
         }
@@ -124,8 +124,8 @@ async fn connect(config: &Config) -> Result<Pool, Error> {
     Ok(pool)
 }
 
-async fn look(config: &Config, pool: &Pool, findings: &mut [Findings; 10]) {
-    let [keys, durable, classes, _, dead, _, serialised, offsets, _, drill] = findings;
+async fn look(config: &Config, pool: &Pool, measured: &Measured, findings: &mut [Findings; 10]) {
+    let [keys, durable, classes, bounded, dead, _, serialised, offsets, _, drill] = findings;
     let found = async {
         let cluster = Cluster::connect(&config.kafka).await?;
         topics::look(config, &cluster).await
@@ -133,18 +133,20 @@ async fn look(config: &Config, pool: &Pool, findings: &mut [Findings; 10]) {
     match found.await {
         Ok(found) => {
             database::retention(config, &found, durable);
+            database::bounded(config, pool, &found, bounded).await;
             database::dead_letter_topics(config, pool, &found, dead).await;
             match sample::take(config, &found).await {
                 Ok(sample) => {
                     records::keys(config, pool, &sample, keys).await;
-                    records::serialised(config, &sample, serialised);
+                    records::serialised(config, &sample, measured, serialised);
                     records::offsets(config, pool, &sample, offsets).await;
                 }
                 Err(error) => [keys, serialised, offsets].into_iter().for_each(|it| it.error(&error)),
             }
         }
         Err(error) => {
-            [keys, &mut *durable, &mut *dead, serialised, offsets].into_iter().for_each(|it| it.error(&error))
+            let all = [keys, &mut *durable, bounded, &mut *dead, serialised, offsets];
+            all.into_iter().for_each(|it| it.error(&error));
         }
     }
     database::durable(pool, durable).await;
@@ -156,7 +158,7 @@ async fn look(config: &Config, pool: &Pool, findings: &mut [Findings; 10]) {
 /// Most attempts that are still a bound in practice.
 const ATTEMPTS_MAX: u16 = 50;
 
-/// Point 4: a matter of the configuration alone.
+/// Point 4, as far as the configuration says it.
 fn bounds(config: &Config, findings: &mut Findings) {
     let retry = &config.retry;
     let path = humantime::format_duration(std::time::Duration::from_secs(config.retry_path_max().as_secs()));

@@ -34,7 +34,7 @@ impl<H: Handler> Executor<H> {
         let shared = self.shared.clone();
         let client = self.client.as_ref().ok_or_else(disconnected)?;
         let deadline = shared.database_timeout;
-        let claim = inbox::begin_and_claim(client, shared.consumer_id, batch.requests());
+        let claim = inbox::begin_and_claim(client, shared.consumer_id, batch.requests(), &mut self.expectation);
         let arrivals = answered(deadline, claim).await??;
         let (mut settled, rule) = self.settle(client, batch, &arrivals, refused).await?;
         let parked = settled.parked();

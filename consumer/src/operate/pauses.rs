@@ -28,6 +28,16 @@ pub struct Paused {
     pub reason: String,
 }
 
+/// A source topic that a group reads, as the group said itself when it started last.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[non_exhaustive]
+pub struct Topic {
+    /// Consumer group.
+    pub group: String,
+    /// Source topic.
+    pub topic: String,
+}
+
 /// What a pause or a resumption came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -44,6 +54,8 @@ pub struct Changed {
 
 const LIST: &str = "SELECT consumer.name, NULLIF(topic, '*'), paused_at, who, reason FROM sekali.paused_topic \
      JOIN sekali.consumer ON consumer.id = consumer_id WHERE $1::text IS NULL OR consumer.name = $1 ORDER BY 1, 2";
+const TOPICS: &str = "SELECT consumer.name, route.topic FROM sekali.route JOIN sekali.consumer ON consumer.id = consumer_id \
+     ORDER BY 1, 2";
 const GROUP: &str = "SELECT (SELECT id FROM sekali.consumer WHERE name = $1), \
      (SELECT string_agg(name, ', ' ORDER BY name) FROM sekali.consumer WHERE name <> 'outbox')";
 const PAUSE: &str = "INSERT INTO sekali.paused_topic (consumer_id, topic, who, reason) VALUES ($1, $2, $3, $4) \
@@ -67,6 +79,16 @@ pub async fn list(pool: &Pool, group: Option<&str>) -> Result<Vec<Paused>, Error
         reason: it.get(4),
     };
     Ok(found.iter().map(paused).collect())
+}
+
+/// What can be paused: the source topics of all groups. Changes nothing.
+///
+/// # Errors
+/// PostgreSQL does not answer.
+pub async fn topics(pool: &Pool) -> Result<Vec<Topic>, Error> {
+    let client = admin::connect(pool).await?;
+    let found = rows::query(&client, "list the topics of the groups", TOPICS, &[]).await?;
+    Ok(found.iter().map(|it| Topic { group: it.get(0), topic: it.get(1) }).collect())
 }
 
 /// Pauses a topic with its retry topics, or all topics of a group. What is in hand ends; nothing else begins. What was

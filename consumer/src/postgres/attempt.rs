@@ -2,7 +2,7 @@
 
 use deadpool_postgres::ClientWrapper;
 use sekali_schemas::cause;
-use tokio_postgres::{Error, Statement};
+use tokio_postgres::Error;
 use uuid::Uuid;
 
 use super::decision::Failed;
@@ -11,15 +11,9 @@ const INSERT: &str = "INSERT INTO sekali.attempt (consumer_id, key, attempt, cla
      SELECT $1, key, attempt, class, code, cause, $2 FROM unnest($3::uuid[], $4::smallint[], $5::text[], $6::text[], \
      $7::text[]) AS failed (key, attempt, class, code, cause)";
 
-/// Prepares the statement of [`note`], so that it can be sent together with others.
-pub(crate) async fn prepare(client: &ClientWrapper) -> Result<Statement, Error> {
-    client.prepare_cached(INSERT).await
-}
-
 /// Notes failed attempts in the transaction that decides them.
 pub(crate) async fn note(
     client: &ClientWrapper,
-    statement: &Statement,
     consumer_id: i16,
     worker: &str,
     failed: &[&Failed<'_>],
@@ -29,6 +23,7 @@ pub(crate) async fn note(
     let classes: Vec<&str> = failed.iter().map(|it| it.error.class.as_str()).collect();
     let codes: Vec<&str> = failed.iter().map(|it| it.error.code.as_str()).collect();
     let causes: Vec<String> = failed.iter().map(|it| cause::normalise(&it.error.message)).collect();
-    client.execute(statement, &[&consumer_id, &worker, &keys, &attempts, &classes, &codes, &causes]).await?;
+    let statement = client.prepare_cached(INSERT).await?;
+    client.execute(&statement, &[&consumer_id, &worker, &keys, &attempts, &classes, &codes, &causes]).await?;
     Ok(())
 }

@@ -53,6 +53,9 @@ pub(crate) async fn insert_all(
     dead: &[DeadLetter<'_>],
     worker: &str,
 ) -> Result<(), Error> {
+    if dead.is_empty() {
+        return Ok(());
+    }
     let replayed = |it: &DeadLetter<'_>| it.incoming.replay().map(|it| it.letter);
     let ids: Vec<Uuid> = dead.iter().map(|it| replayed(it).unwrap_or_else(Uuid::now_v7)).collect();
     let keys: Vec<Uuid> = dead.iter().map(|it| it.key).collect();

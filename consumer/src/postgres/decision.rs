@@ -105,12 +105,30 @@ pub(crate) enum From {
 /// # Errors
 /// Any database error; nothing of the transaction may then be committed.
 pub(crate) async fn write(desk: &Desk<'_>, from: From, failed: &[Failed<'_>]) -> Result<Vec<bool>, Failure> {
-    let Desk { client, consumer_id, now_ms, .. } = *desk;
+    let Desk { client, consumer_id, .. } = *desk;
+    if failed.iter().all(|it| it.guard == Guard::Claimed) {
+        // Nobody else can have taken them, so that nothing waits for an answer: one round trip.
+        let all: Vec<&Failed<'_>> = failed.iter().collect();
+        let (rows, rest) =
+            future::join(write_rows(client, consumer_id, failed), write_consequences(desk, from, &all)).await;
+        rows?;
+        rest?;
+        return Ok(vec![true; failed.len()]);
+    }
     let ours = write_rows(client, consumer_id, failed).await?;
     let taken: Vec<bool> = failed.iter().map(|it| ours.contains(&it.row_key())).collect();
     let decided: Vec<&Failed<'_>> = failed.iter().zip(&taken).filter(|it| *it.1).map(|it| it.0).collect();
-    let (mut records, mut dead) = (Vec::new(), Vec::new());
-    for it in &decided {
+    if !decided.is_empty() {
+        write_consequences(desk, from, &decided).await?;
+    }
+    Ok(taken)
+}
+
+/// What follows from decisions that were ours to take.
+async fn write_consequences(desk: &Desk<'_>, from: From, decided: &[&Failed<'_>]) -> Result<(), Failure> {
+    let Desk { client, consumer_id, now_ms, .. } = *desk;
+    let (mut records, mut dead) = (Vec::with_capacity(decided.len()), Vec::new());
+    for it in decided {
         records.push(outbound(desk.routes, now_ms, it)?);
         if let Decision::Dead(reason) = it.decision {
             let (incoming, key, error) = (it.incoming, it.row_key(), &it.error);
@@ -118,23 +136,20 @@ pub(crate) async fn write(desk: &Desk<'_>, from: From, failed: &[Failed<'_>]) ->
             dead.push(DeadLetter { incoming, key, reason, error, first_failed_at_ms });
         }
     }
-    if !dead.is_empty() {
-        dead_letter::insert_all(client, consumer_id, &dead, desk.worker).await?;
-    }
-    hold_keys(desk, from, &decided).await?;
-    if !records.is_empty() {
-        let statement = attempt::prepare(client).await?;
-        let tx = Transaction::over(client);
-        // Sent together, in the order of the first poll: one round trip.
-        let (noted, enqueued) = future::join(
-            attempt::note(client, &statement, consumer_id, desk.worker, &decided),
-            outbox::enqueue_all(&tx, &records),
-        )
-        .await;
-        noted?;
-        enqueued?;
-    }
-    Ok(taken)
+    let tx = Transaction::over(client);
+    // Sent together, in the order of the first poll. All are awaited: of several errors the first one is the cause.
+    let (buried, held, noted, enqueued) = future::join4(
+        dead_letter::insert_all(client, consumer_id, &dead, desk.worker),
+        hold_keys(desk, from, decided),
+        attempt::note(client, consumer_id, desk.worker, decided),
+        outbox::enqueue_all(&tx, records),
+    )
+    .await;
+    buried?;
+    held?;
+    noted?;
+    enqueued?;
+    Ok(())
 }
 
 async fn hold_keys(desk: &Desk<'_>, from: From, decided: &[&Failed<'_>]) -> Result<(), tokio_postgres::Error> {

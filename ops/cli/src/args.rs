@@ -125,10 +125,12 @@ pub(crate) struct DoctorArgs {
     /// Hold the ten points of the checklist for production against the running deployment. Status 3 on a failure.
     #[arg(long, conflicts_with = "check")]
     pub(crate) checklist: bool,
-    /// Address of Prometheus, http://host:9090: whether workers are scraped and rules loaded.
+    /// Address of Prometheus, http://host:9090: whether workers are scraped and rules loaded, and durations of all
+    /// workers against their limits.
     #[arg(long, value_name = "URL", requires = "checklist")]
     pub(crate) prometheus: Option<String>,
-    /// Admin port of a worker under load, http://host:9464: durations against their limits.
+    /// Admin port of a worker under load, http://host:9464: its durations against their limits, and whether it uses
+    /// locks. By default the configured port of this machine, where a worker of the group answers.
     #[arg(long, value_name = "URL", requires = "checklist")]
     pub(crate) admin: Option<String>,
 }

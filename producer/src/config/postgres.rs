@@ -49,8 +49,9 @@ pub struct PostgresSection {
     /// Longest wait for a free connection of the pool. Default `"5s"`.
     #[serde(with = "duration")]
     pub acquire_timeout: Duration,
-    /// Longest run of one statement, the longest wait for a lock, and the longest idle time inside a transaction. Too
-    /// short: batches fail on a slow disk; too long: a stuck statement holds its locks. Default `"30s"`.
+    /// Longest run of one statement and the longest wait for a lock; five seconds more is the longest idle time inside
+    /// a transaction. Too short: batches fail on a slow disk; too long: a stuck statement holds its locks.
+    /// Default `"30s"`.
     #[serde(with = "duration")]
     pub statement_timeout: Duration,
 }
@@ -74,6 +75,10 @@ impl Default for PostgresSection {
 }
 
 const POOL_MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(8).unwrap();
+/// How much longer a transaction may idle than a statement may run. A handler that hangs outside the database is ended by
+/// its own limit, which may equal that of a statement: were the server first, the message would bear no blame, and run
+/// and hang for ever.
+const IDLE_GRACE: Duration = Duration::from_secs(5);
 /// After this silence the kernel asks whether the server is still there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 /// Unacknowledged data for this long ends the connection: a server that vanished without a word.
@@ -164,9 +169,14 @@ impl PostgresSection {
             config.password(password.expose_secret());
         }
         let timeout_ms = self.statement_timeout.as_millis();
+        let idle_ms = (self.statement_timeout + IDLE_GRACE).as_millis();
         let mut options = config.get_options().unwrap_or_default().to_owned();
-        for name in ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"] {
-            options.push_str(&format!(" -c {name}={timeout_ms}"));
+        for (name, ms) in [
+            ("statement_timeout", timeout_ms),
+            ("lock_timeout", timeout_ms),
+            ("idle_in_transaction_session_timeout", idle_ms),
+        ] {
+            options.push_str(&format!(" -c {name}={ms}"));
         }
         config
             .options(options.trim_start())

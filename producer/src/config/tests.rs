@@ -220,7 +220,7 @@ fn a_connection_has_every_timeout() {
     let mut section = postgres("postgres://u@h1,h2:5433/d?options=-c%20work_mem%3D8MB&target_session_attrs=read-write");
     section.password = Some(SecretString::from("p w"));
     let config = section.connection_config("sekali worker").unwrap();
-    let timeouts = "-c statement_timeout=30000 -c lock_timeout=30000 -c idle_in_transaction_session_timeout=30000";
+    let timeouts = "-c statement_timeout=30000 -c lock_timeout=30000 -c idle_in_transaction_session_timeout=35000";
     assert_eq!(config.get_options().unwrap(), format!("-c work_mem=8MB {timeouts}"));
     assert_eq!(config.get_password(), Some(&b"p w"[..]));
     assert_eq!(config.get_application_name(), Some("sekali worker"));

@@ -1,5 +1,7 @@
 //! Who comes in, and who does not.
 
+use std::time::Duration;
+
 use sekali_tests::harness::{Program, TestDatabase};
 use serde_json::json;
 
@@ -53,6 +55,30 @@ async fn without_a_token_or_with_a_wrong_one_nobody_comes_in() {
     let ask = json!({"act": "discard", "filter": {"state": "open"}, "reason": "x", "count": 5});
     assert_eq!(nameless.post_json("/api/v1/operations", &ask).await.status, 403);
     assert_eq!(open_letters(&database).await, 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_five_wrong_tokens_an_address_waits_even_with_the_right_one_and_sessions_go_on() {
+    let database = five().await;
+    let console = Console::start(&database.url(), &[]).await;
+    let anna = console.operator("anna").await;
+    let guess = console.stranger().header("authorization", "Bearer guess");
+    for _ in 0..5 {
+        assert_eq!(guess.get("/api/v1/messages").await.status, 401);
+    }
+    let refused = console.program("build").get("/api/v1/messages").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{}", refused.body);
+    assert!(refused.body.contains("come again in 1 s"), "{}", refused.body);
+    let csrf = console.stranger().get("/login").await.csrf();
+    let form = [("csrf", csrf.as_str()), ("name", "bert"), ("token", TOKEN)];
+    assert_eq!(console.stranger().post("/login", &form).await.status, 429, "the form is the same door");
+    assert_eq!(anna.get("/api/v1/messages").await.status, 200, "who is in stays in");
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    assert_eq!(guess.get("/api/v1/messages").await.status, 401, "one more guess");
+    let refused = guess.get("/api/v1/messages").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("2")), "{}", refused.body);
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
+    assert_eq!(console.stranger().post("/login", &form).await.status, 303);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -45,9 +45,15 @@ async fn every_answer_has_its_headers_and_every_screen_its_runbook() {
     letters(&database, 3, "{}").await;
     let console = Console::start(&database.url(), &[]).await;
     let anna = console.operator("anna").await;
-    for path in
-        ["/", "/messages", &format!("/messages/{}", id(2)), "/operations", "/audit", "/preview?act=discard&state=open"]
-    {
+    for path in [
+        "/",
+        "/messages",
+        &format!("/messages/{}", id(2)),
+        "/operations",
+        "/topics",
+        "/audit",
+        "/preview?act=discard&state=open",
+    ] {
         let answer = anna.get(path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
         let named =

@@ -57,6 +57,27 @@ async fn a_handler_dropped_half_way_leaves_no_transaction_behind() {
     member.stop().await.unwrap();
 }
 
+/// A message whose handler hangs outside the database bears the blame: its own limit ends it before the server ends the
+/// transaction that idles meanwhile, also when both limits are the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_hangs_is_blamed_before_the_server_ends_its_transaction() {
+    let group = Group::new("hangs-idle", 1, |config| {
+        config.consumer.handler_timeout = Duration::from_secs(2);
+        config.postgres.statement_timeout = Duration::from_secs(2);
+        config.retry.delays = vec![Duration::from_millis(200)];
+        config.retry.max_attempts = 2.try_into().ok();
+    })
+    .await;
+    let member = group.start(Scripted::default()).await;
+    group.produce([scripted("hangs", "hang"), scripted("good", "ok")]).await;
+    group.settled().await;
+    took_effect_once(&group, 1).await;
+    let dead: Vec<(String, i16)> =
+        group.dead_letters().await.into_iter().map(|(_, _, class, attempts)| (class, attempts)).collect();
+    assert_eq!(dead, [("timeout".to_owned(), 2)]);
+    member.stop().await.unwrap();
+}
+
 /// INF-04: a hole in the network, while a statement waits for a lock and while connections idle.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_database_costs_neither_membership_nor_messages() {

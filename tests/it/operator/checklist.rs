@@ -56,6 +56,8 @@ async fn a_good_deployment_has_warnings_only_for_what_was_not_measured() {
     assert_eq!(status, if durable { 0 } else { 3 });
     assert!(point(&points, 1).1.contains("header idempotency-key 100 %"), "{points:#}");
     assert!(point(&points, 8).1.contains("records behind committed offsets are decided"), "{points:#}");
+    assert!(point(&points, 4).1.contains("no message got more attempts"), "{points:#}");
+    assert!(point(&points, 8).1.contains("enable.auto.commit = false"), "{points:#}");
     let table = operator.run(&["doctor", "--checklist"]).await;
     assert!(table.stdout.contains("10 ok       a crash drill was run"), "{}", table.stdout);
 }
@@ -76,12 +78,12 @@ async fn a_bad_deployment_fails_on_the_right_points() {
          SELECT gen_random_uuid(), id, 'test', 't', 300, 'failed', 'two were doubled' FROM sekali.consumer; \
          INSERT INTO sekali.dead_letter (id, consumer_id, key, reason, class, code, message, attempts, origin_topic, \
          origin_partition, origin_offset, header_names, header_values, group_fingerprint, first_failed_at, last_failed_at) \
-         SELECT gen_random_uuid(), consumer.id, gen_random_uuid(), 'exhausted', 'transient', '', 'm', 3, '{}', 0, it, '{{}}', \
+         SELECT gen_random_uuid(), consumer.id, gen_random_uuid(), 'exhausted', 'transient', '', 'm', 30, '{}', 0, it, '{{}}', \
          '{{}}', 1, now() - interval '20 days', now() - interval '20 days' FROM sekali.consumer, generate_series(1, 25) AS it",
         group.topic
     );
     group.database.execute(&spoil).await;
-    group.kafka.delete_topics(&[&group.dlq()]).await;
+    group.kafka.delete_topics(&[&group.dlq(), &group.retry_topics()[0]]).await;
     group.produce([sekali_tests::harness::Outgoing::new("nobody", "{}")]).await;
     let closed = "http://127.0.0.1:9";
     let arguments = ["doctor", "--checklist", "--prometheus", closed, "--admin", closed];
@@ -90,14 +92,14 @@ async fn a_bad_deployment_fails_on_the_right_points() {
         let (status, points) = operator.json(&arguments).await;
         assert_eq!(status, 3, "{points:#}");
         found = points;
-        point(&found, 5).1.contains("missing: ")
+        point(&found, 5).1.contains("missing: ") && point(&found, 4).1.contains("missing: ")
     })
     .await;
     for (number, verdict, texts) in [
         (1, "failure", &["1 records have no idempotency key"][..]),
         (2, "failure", &["unlogged: inbox", "synchronous_commit", "inbox.retention"]),
-        (3, "warning", &["transient 100 %", "Failure::permanent"]),
-        (4, "warning", &["retry.jitter"]),
+        (3, "warning", &["transient 100 %", "all 25 without a code", "Failure::permanent"]),
+        (4, "failure", &["retry.jitter", "missing: ", "25 messages got up to 30 attempts"]),
         (5, "failure", &["sekali topics apply", "25 open, 0 replayed or closed"]),
         (6, "failure", &["the worker was not asked"]),
         (8, "failure", &["3 of 30 records behind committed offsets are not decided"]),

@@ -96,8 +96,12 @@ impl Prometheus {
         prometheus
     }
 
+    pub(super) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
     async fn get(&self, path: &str, parameters: &[(&str, &str)]) -> Option<String> {
-        let url = format!("http://127.0.0.1:{}{path}", self.port);
+        let url = self.url() + path;
         let parameters: Vec<(String, String)> =
             parameters.iter().map(|it| (it.0.to_owned(), it.1.to_owned())).collect();
         let asked = tokio::task::spawn_blocking(move || {

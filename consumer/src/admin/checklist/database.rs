@@ -77,26 +77,79 @@ const FAILURES_MIN: i64 = 20;
 
 /// Point 3.
 pub(super) async fn classes(config: &Config, pool: &Pool, findings: &mut Findings) {
-    const SQL: &str = "SELECT class, count(*) FROM sekali.dead_letter JOIN sekali.consumer ON consumer.id = consumer_id \
-         WHERE consumer.name = $1 AND last_failed_at > now() - interval '30 days' GROUP BY 1 ORDER BY 2 DESC, 1";
+    const SQL: &str = "SELECT class, code, count(*) FROM sekali.dead_letter JOIN sekali.consumer ON consumer.id = consumer_id \
+         WHERE consumer.name = $1 AND last_failed_at > now() - interval '30 days' GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2";
     let found = match rows(pool, "count dead letters by class", SQL, &[(&config.consumer_name(), Type::TEXT)]).await {
         Ok(found) => found,
         Err(error) => return findings.error(&error),
     };
-    let classes: Vec<(String, i64)> = found.iter().map(|it| (it.get(0), it.get(1))).collect();
-    let total: i64 = classes.iter().map(|it| it.1).sum();
+    let counts: Vec<(String, String, i64)> = found.iter().map(|it| (it.get(0), it.get(1), it.get(2))).collect();
+    judge_classes(&counts, findings);
+}
+
+/// Class, code and number of dead letters. Whatever was tried until its attempts were spent, and was never called
+/// permanent, was tried in vain.
+pub(super) fn judge_classes(counts: &[(String, String, i64)], findings: &mut Findings) {
+    let total: i64 = counts.iter().map(|it| it.2).sum();
     if total == 0 {
         return findings.ok("no dead letter in 30 days");
     }
+    let (mut classes, mut codes) = (BTreeMap::<&str, i64>::new(), BTreeMap::<&str, (i64, i64)>::new());
+    for (class, code, count) in counts {
+        *classes.entry(class).or_default() += count;
+        let (all, transient) = codes.entry(code).or_default();
+        *all += count;
+        *transient += if class == "transient" { *count } else { 0 };
+    }
+    let mut shares: Vec<_> = classes.iter().collect();
+    shares.sort_by_key(|it| std::cmp::Reverse(it.1));
     let shares: Vec<String> =
-        classes.iter().map(|(class, count)| format!("{class} {} %", (count * 100 + total / 2) / total)).collect();
-    let figure = format!("of {total} dead letters in 30 days: {}", shares.join(", "));
-    match &classes[..] {
-        [(class, _)] if FAILURES_MIN <= total && class == "transient" => findings.warn(
-            format!("{figure}: nothing is ever permanent"),
+        shares.iter().map(|(class, count)| format!("{class} {} %", (**count * 100 + total / 2) / total)).collect();
+    findings.ok(format!("of {total} dead letters in 30 days: {}", shares.join(", ")));
+    for (code, (all, _)) in codes.iter().filter(|(_, (all, transient))| FAILURES_MIN <= *all && all == transient) {
+        let code = if code.is_empty() { "without a code".to_owned() } else { format!("of code {code}") };
+        findings.warn(
+            format!("all {all} {code} are transient, and no attempt changed anything"),
             "answer Failure::permanent for what no attempt will change, so that it is not retried in vain",
-        ),
-        _ => findings.ok(figure),
+        );
+    }
+}
+
+/// Point 4: retry topics keep what is not due yet, and no message got more attempts than there are.
+pub(super) async fn bounded(config: &Config, pool: &Pool, found: &BTreeMap<String, Found>, findings: &mut Findings) {
+    let topics = match config.group_topics() {
+        Ok(topics) => topics.topics,
+        Err(error) => return findings.error(&Error::new(ErrorKind::Config, "name the topics").because(error)),
+    };
+    let tiers = || topics.iter().flat_map(|it| &it.retry);
+    let missing: Vec<&str> = tiers().map(|it| it.1.as_str()).filter(|it| !found.contains_key(*it)).collect();
+    if !missing.is_empty() {
+        findings.fail(format!("missing: {}", missing.join(", ")), "run `sekali topics apply`");
+    }
+    for (delay, name) in tiers() {
+        let Some(kept) = found.get(name).and_then(Found::retention) else { continue };
+        let longest = delay.mul_f64(1.0 + config.retry.jitter);
+        if kept <= longest {
+            let (kept, longest) = (for_people(kept.as_secs_f64()), for_people(longest.as_secs_f64()));
+            findings.fail(
+                format!("{name} keeps records {kept}, and they wait up to {longest}: Kafka deletes them before"),
+                "raise the topic's retention.ms: `sekali topics plan`",
+            );
+        }
+    }
+    const SQL: &str = "SELECT count(*), coalesce(max(attempts), 0)::bigint FROM sekali.dead_letter \
+         JOIN sekali.consumer ON consumer.id = consumer_id WHERE consumer.name = $1 AND reason = 'exhausted' \
+         AND replays = 0 AND attempts > $2 AND last_failed_at > now() - interval '30 days'";
+    let of = [(&config.consumer_name() as _, Type::TEXT), (&i32::from(config.max_attempts()) as _, Type::INT4)];
+    match rows(pool, "look for messages with too many attempts", SQL, &of).await {
+        Err(error) => findings.error(&error),
+        Ok(found) => match found.first().map_or((0, 0), |it| (it.get::<_, i64>(0), it.get::<_, i64>(1))) {
+            (0, _) => findings.ok("no message got more attempts in 30 days"),
+            (count, most) => findings.warn(
+                format!("{count} messages got up to {most} attempts in 30 days"),
+                "a worker has another retry.max_attempts, or had: compare `sekali config print`",
+            ),
+        },
     }
 }
 

@@ -8,8 +8,9 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::sample::{Sample, Sampled, Source};
-use super::{Findings, database};
+use super::{Findings, Measured, database, measured};
 use crate::config::{Config, KeyFrom, Order};
+use crate::kafka::{Role, consumer_config};
 
 const NOTHING_SAMPLED: &str = "no record to look at";
 const COME_BACK: &str = "look again when the topics have records";
@@ -52,7 +53,11 @@ pub(super) async fn keys(config: &Config, pool: &Pool, sample: &Sample, findings
 }
 
 /// Point 7.
-pub(super) fn serialised(config: &Config, sample: &Sample, findings: &mut Findings) {
+pub(super) fn serialised(config: &Config, sample: &Sample, measured: &Measured, findings: &mut Findings) {
+    let locks = measured.worker_metrics().map_or(0.0, |it| measured::sum(it, "sekali_lock_acquisitions_total"));
+    if 0.0 < locks {
+        findings.ok(format!("{locks} named locks were asked for"));
+    }
     if config.consumer.order == Order::None {
         findings.warn(
             "consumer.order = \"none\": a failed message is overtaken by later ones of its key",
@@ -66,7 +71,9 @@ pub(super) fn serialised(config: &Config, sample: &Sample, findings: &mut Findin
         return findings.warn(NOTHING_SAMPLED, COME_BACK);
     }
     let keyless = sample.all().filter(|it| it.key.is_none()).count();
-    if 0 < keyless {
+    if 0 < keyless && 0.0 < locks {
+        findings.ok(format!("{} % of {total} records have no key, and locks are used", percent(keyless, total)));
+    } else if 0 < keyless {
         findings.warn(
             format!(
                 "{} % of {total} records have no key: nothing keeps those of one resource apart",
@@ -101,7 +108,7 @@ pub(super) fn serialised(config: &Config, sample: &Sample, findings: &mut Findin
 
 /// Point 8.
 pub(super) async fn offsets(config: &Config, pool: &Pool, sample: &Sample, findings: &mut Findings) {
-    findings.ok("enable.auto.commit and enable.auto.offset.store are off and cannot be set");
+    client_settings(config, findings);
     let remembered = config.inbox.retention.map(|it| i64::try_from(it.as_millis()).unwrap_or(i64::MAX));
     let now_ms = i64::try_from(crate::metrics::unix_ms()).unwrap_or(i64::MAX);
     let is_remembered = |it: &&Sampled| match (it.timestamp_ms, remembered) {
@@ -128,6 +135,23 @@ pub(super) async fn offsets(config: &Config, pool: &Pool, sample: &Sample, findi
             format!("{} of {} records behind committed offsets are not decided", rows.len() - decided, rows.len()),
             "find who else commits offsets of this group; reset the group's offsets to before the oldest of them",
         ),
+    }
+}
+
+/// What the workers' clients are made with, after everything that a configuration can say.
+const CLIENT_SETTINGS: [(&str, &str); 3] =
+    [("enable.auto.commit", "false"), ("enable.auto.offset.store", "false"), ("isolation.level", "read_committed")];
+
+fn client_settings(config: &Config, findings: &mut Findings) {
+    let client = match consumer_config(config, Role::Source) {
+        Ok(client) => client,
+        Err(error) => return findings.error(&error),
+    };
+    for (key, wanted) in CLIENT_SETTINGS {
+        match client.get(key).unwrap_or("unset") {
+            value if value == wanted => findings.ok(format!("{key} = {value}")),
+            value => findings.fail(format!("{key} = {value}"), format!("take {key} out of kafka.properties")),
+        }
     }
 }
 

@@ -106,8 +106,8 @@ pub(crate) const POSTGRES: Docs = Docs {
         (
             "statement_timeout",
             &[
-                "Longest run of one statement, wait for a lock, and idle time inside a transaction. Shorter fails",
-                "batches on a slow disk, longer lets a stuck statement keep its locks.",
+                "Longest run of one statement and wait for a lock; a transaction may idle for five seconds more. Shorter",
+                "fails batches on a slow disk, longer lets a stuck statement keep its locks.",
             ],
         ),
     ],

@@ -1,9 +1,11 @@
 //! Who comes in: by a session, by the token itself, or as a trusted proxy says.
 
+mod attempts;
 mod origin;
 mod sessions;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
 
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{AUTHORIZATION, COOKIE};
@@ -22,6 +24,7 @@ use super::answer::{Answer, Refusal};
 use super::selection::address;
 use crate::exit::Failure;
 
+use attempts::Attempts;
 use sessions::Sessions;
 
 /// Where programs that come with the token say for whom.
@@ -36,6 +39,7 @@ pub(super) struct Access {
     /// Nobody outside this process knows it.
     secret: [u8; 32],
     sessions: Sessions,
+    attempts: Attempts,
     section: ConsoleSection,
 }
 
@@ -84,6 +88,7 @@ impl Access {
             token: token.map(|it| digest(&[it.expose_secret().as_bytes()])),
             secret: digest(&[Uuid::new_v4().as_bytes(), Uuid::new_v4().as_bytes(), Uuid::new_v4().as_bytes()]),
             sessions: Sessions::default(),
+            attempts: Attempts::default(),
             section: section.clone(),
         })
     }
@@ -99,6 +104,22 @@ impl Access {
 
     fn is_token(&self, given: &str) -> bool {
         self.token.is_some_and(|it| it.ct_eq(&digest(&[given.as_bytes()])).into())
+    }
+
+    /// Lets a right token pass.
+    ///
+    /// # Errors
+    /// It is wrong, as `otherwise` says; or so many from this address were that it has to wait.
+    fn expect_token(&self, from: IpAddr, given: Option<&str>, otherwise: &str) -> Answer<()> {
+        // What is no token at all is no guess.
+        let Some(given) = given.filter(|it| !it.is_empty()) else {
+            return Err(Refusal::new(StatusCode::UNAUTHORIZED, otherwise));
+        };
+        match self.attempts.attempt(from, Instant::now(), || self.is_token(given)) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Refusal::new(StatusCode::UNAUTHORIZED, otherwise)),
+            Err(wait) => Err(Refusal::later(wait, "too many wrong tokens came from this address")),
+        }
     }
 
     /// What a form of this operator must bring along.
@@ -117,13 +138,8 @@ impl Access {
     }
 
     /// Begins a session. The value for `Set-Cookie`.
-    pub(super) fn log_in(&self, name: &str, token: &str) -> Answer<String> {
-        if !self.is_token(token) {
-            return Err(Refusal::new(
-                StatusCode::UNAUTHORIZED,
-                "the token is wrong: console.token_file has the right one",
-            ));
-        }
+    pub(super) fn log_in(&self, from: IpAddr, name: &str, token: &str) -> Answer<String> {
+        self.expect_token(from, Some(token), "the token is wrong: console.token_file has the right one")?;
         let id = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         self.sessions.begin(digest(&[id.as_bytes()]), signed(name)?);
         Ok(self.cookie(&id, sessions::TTL.as_secs()))
@@ -150,12 +166,7 @@ impl Access {
     fn who(&self, peer: SocketAddr, headers: &HeaderMap) -> Answer<Option<Operator>> {
         if let Some(given) = headers.get(AUTHORIZATION) {
             let given = given.to_str().ok().and_then(|it| it.strip_prefix("Bearer "));
-            if !given.is_some_and(|it| self.is_token(it)) {
-                return Err(Refusal::new(
-                    StatusCode::UNAUTHORIZED,
-                    "the token is wrong: send Authorization: Bearer TOKEN",
-                ));
-            }
+            self.expect_token(peer.ip(), given, "the token is wrong: send Authorization: Bearer TOKEN")?;
             let name = text(headers, ACTOR).map(signed).transpose()?;
             return Ok(Some(Operator { name, way: Way::Bearer }));
         }

@@ -1,6 +1,8 @@
 //! Refusals: a page for people, problem details for programs.
 
-use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use std::time::Duration;
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 use maud::html;
@@ -14,13 +16,22 @@ use super::pages::layout;
 pub(super) struct Refusal {
     status: StatusCode,
     text: String,
+    /// When to come again, in seconds.
+    retry_after: Option<u64>,
 }
 
 pub(super) type Answer<T> = Result<T, Refusal>;
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Refusal {
-        Refusal { status, text: text.into() }
+        Refusal { status, text: text.into(), retry_after: None }
+    }
+
+    /// Too many requests of a kind.
+    pub(super) fn later(wait: Duration, text: &str) -> Refusal {
+        let seconds = wait.as_secs() + u64::from(0 < wait.subsec_nanos());
+        let text = format!("{text}: come again in {seconds} s");
+        Refusal { retry_after: Some(seconds), ..Refusal::new(StatusCode::TOO_MANY_REQUESTS, text) }
     }
 
     pub(super) fn bad(text: impl Into<String>) -> Refusal {
@@ -72,6 +83,9 @@ pub(super) fn shaped(mut response: Response, is_api: bool) -> Response {
         if let Some(value) = headers.get(&name) {
             shaped.headers_mut().insert(name, value.clone());
         }
+    }
+    if let Some(seconds) = refusal.retry_after {
+        shaped.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     if is_api && status == StatusCode::UNAUTHORIZED {
         shaped.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

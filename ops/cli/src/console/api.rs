@@ -2,6 +2,7 @@
 
 mod acts;
 mod looks;
+mod pauses;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -14,6 +15,7 @@ use super::Shared;
 
 pub(super) use acts::{Ask, begin, stop};
 pub(super) use looks::audit_query;
+pub(super) use pauses::{PauseAsk, change as change_pause};
 
 const OPENAPI: &str = include_str!("api/openapi.json");
 
@@ -33,6 +35,8 @@ fn table(edit_bytes_max: usize) -> Vec<(&'static str, &'static [&'static str], M
         ("/api/v1/operations/{id}/stop", &["post"], post(acts::stop_json)),
         ("/api/v1/operations/{id}/resume", &["post"], post(acts::resume)),
         ("/api/v1/operations/{id}/cancel", &["post"], post(acts::cancel)),
+        ("/api/v1/pauses", &["get", "post"], get(pauses::list).post(pauses::pause)),
+        ("/api/v1/pauses/resume", &["post"], post(pauses::resume)),
         ("/api/v1/audit", &["get"], get(looks::audit)),
         ("/api/v1/openapi.json", &["get"], get(openapi)),
     ]

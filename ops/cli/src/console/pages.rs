@@ -12,6 +12,7 @@ mod operations;
 mod preview;
 mod runbooks;
 mod strip;
+mod topics;
 mod words;
 
 use axum::Router;
@@ -39,6 +40,9 @@ pub(super) fn routes(edit_bytes_max: usize) -> Router<Shared> {
         .route("/operations/{id}/stop", post(operations::stop))
         .route("/operations/{id}/resume", post(operations::resume))
         .route("/operations/{id}/cancel", post(operations::cancel))
+        .route("/topics", get(topics::page))
+        .route("/topics/pause", post(topics::pause))
+        .route("/topics/resume", post(topics::resume))
         .route("/audit", get(audit::page))
         .route("/runbooks/{name}", get(runbooks::page))
         .route("/login", get(login::form).post(login::begin))

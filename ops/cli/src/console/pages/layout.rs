@@ -9,8 +9,13 @@ use crate::console::access::Operator;
 use crate::console::body::CSRF_FIELD;
 
 /// The screens, with their addresses.
-const SCREENS: [(&str, &str); 4] =
-    [("/", "Groups"), ("/messages", "Messages"), ("/operations", "Operations"), ("/audit", "Audit")];
+const SCREENS: [(&str, &str); 5] = [
+    ("/", "Groups"),
+    ("/messages", "Messages"),
+    ("/operations", "Operations"),
+    ("/topics", "Topics"),
+    ("/audit", "Audit"),
+];
 
 /// A page for somebody.
 pub(super) struct Frame<'a> {

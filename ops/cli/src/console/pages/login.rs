@@ -1,6 +1,8 @@
 //! Logging in and out.
 
-use axum::extract::{RawQuery, State};
+use std::net::SocketAddr;
+
+use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::http::header::SET_COOKIE;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::{Extension, http::StatusCode};
@@ -41,9 +43,13 @@ pub(super) async fn form(
     Ok(Html(page.into_string()))
 }
 
-pub(super) async fn begin(State(console): State<Shared>, form: Form) -> Answer<Response> {
+pub(super) async fn begin(
+    State(console): State<Shared>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    form: Form,
+) -> Answer<Response> {
     let given = |name| form.pairs.text(name).unwrap_or_default();
-    let cookie = console.access.log_in(given("name"), given("token"))?;
+    let cookie = console.access.log_in(peer.ip(), given("name"), given("token"))?;
     Ok(([(SET_COOKIE, cookie)], Redirect::to(inside(given("next")))).into_response())
 }
 

@@ -17,6 +17,7 @@ pub(super) const OLD: &str = "SekaliDeadLettersOld";
 pub(super) const LAG: &str = "SekaliConsumerLagHigh";
 pub(super) const RETRIES: &str = "SekaliRetriesOverdue";
 pub(super) const HELD: &str = "SekaliHeldKeysOld";
+pub(super) const PAUSED: &str = "SekaliTopicPausedLong";
 pub(super) const OUTBOX: &str = "SekaliOutboxBacklogOld";
 
 macro_rules! texts {
@@ -26,13 +27,14 @@ macro_rules! texts {
 }
 
 /// Those that the screens name.
-const TEXTS: [(&str, &str); 7] = texts![
+const TEXTS: [(&str, &str); 8] = texts![
     BURST: "SekaliDeadLetterBurst",
     WAITING: "SekaliDeadLettersWaiting",
     OLD: "SekaliDeadLettersOld",
     LAG: "SekaliConsumerLagHigh",
     RETRIES: "SekaliRetriesOverdue",
     HELD: "SekaliHeldKeysOld",
+    PAUSED: "SekaliTopicPausedLong",
     OUTBOX: "SekaliOutboxBacklogOld",
 ];
 
