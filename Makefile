@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: mutants sim crash help setup build demo test test-versions bench bench-quick bench-failures soak check fmt deny ops-check kube-check test-containers
+.PHONY: mutants sim crash help setup build demo test test-versions bench bench-quick bench-compare bench-record soak check fmt deny ops-check kube-check test-containers
 
 # A checkout that was never set up must say what is missing, not fail inside a build script.
 CARGO ?= cargo
@@ -31,20 +31,22 @@ test-versions: ## run the integration tests on PostgreSQL 15 to 18 and several K
 	$(CARGO) build --workspace --all-targets
 	target/debug/sekali-test-versions $(VERSIONS_ARGS)
 
-bench: ## events a second beside a hand-written loop, 200,000 events, ten minutes at most; BENCH_ARGS="--rounds 5"
+bench: ## how fast it is, beside loops by hand, and what trouble costs: a quarter of an hour; BENCH_ARGS="--only W1 --rounds 3"
 	@scripts/setup.sh all
 	$(CARGO) build --release -p sekali-tests --bin sekali-bench
 	target/release/sekali-bench $(BENCH_ARGS)
 
-bench-quick: ## the same with 50,000 events and one round
+bench-quick: ## the same with less of everything: two minutes; W1 and W3 alone, unless BENCH_ARGS says otherwise
 	@scripts/setup.sh all
 	$(CARGO) build --release -p sekali-tests --bin sekali-bench
-	target/release/sekali-bench --quick $(BENCH_ARGS)
+	target/release/sekali-bench --quick $(or $(BENCH_ARGS),--only W1 --only W3)
 
-bench-failures: ## what failing events cost, beside a run without
-	@scripts/setup.sh all
+bench-compare: ## the last results beside tests/bench/baseline.json: counts have to stay, rates may move
 	$(CARGO) build --release -p sekali-tests --bin sekali-bench
-	target/release/sekali-bench --failures $(BENCH_ARGS)
+	target/release/sekali-bench --compare tests/bench/baseline.json
+
+bench-record: ## make the last results the baseline, on purpose
+	cp target/bench/results.json tests/bench/baseline.json
 
 soak: ## ten minutes under a steady load with failures: flat memory, and the oracle
 	@scripts/setup.sh all

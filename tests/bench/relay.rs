@@ -9,6 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, ensure};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use sekali_benchmark::child::{Child, Settings};
+use sekali_benchmark::postgres::Usage;
+use sekali_benchmark::targets::Target;
+use sekali_benchmark::{Program, machine};
 use sekali_producer::config::{KafkaSection, PostgresSection, RelaySection};
 use sekali_producer::{Event, IntoRecord, OutboundRecord, Relay, ResourceId, outbox};
 use sekali_schemas::Record;
@@ -20,13 +24,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::PARTITIONS;
-use crate::child::{Child, Program};
-use crate::measure;
+use crate::bench::Bench;
 use crate::servers::Servers;
 
 const KEYS: usize = 5_000;
 /// Events of one transaction that fills the outbox.
 const TOGETHER: usize = 1_000;
+const ROUNDS: usize = 2;
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// One of the goals on the drain has to be reached.
@@ -36,10 +40,10 @@ const RATIO_GOAL: f64 = 0.60;
 const STEADY_RATE: usize = 5_000;
 /// Events of one transaction of the steady load.
 const STEADY_TOGETHER: usize = 25;
-const STEADY_TIME: Duration = Duration::from_secs(20);
+const STEADY_TIME: Duration = Duration::from_secs(15);
+const QUICK_TIME: Duration = Duration::from_secs(8);
 const STEADY_P99_GOAL_MS: i64 = 50;
 
-const IDLE_TIME: Duration = Duration::from_secs(20);
 const IDLE_GOAL: f64 = 0.01;
 
 /// Rows that wait at once while the table's size is watched.
@@ -57,7 +61,7 @@ impl Stage {
     async fn new(servers: &Servers) -> Stage {
         let topic = unique("relay");
         let settings = [("message.timestamp.type", "LogAppendTime")];
-        servers.kafka().create_exactly(&[(&topic, PARTITIONS)], &settings).await;
+        servers.kafka().create_exactly(&[(&topic, PARTITIONS.get().into())], &settings).await;
         Stage { database: TestDatabase::create_on(&servers.postgres()).await, kafka: servers.kafka().clone(), topic }
     }
 
@@ -110,13 +114,31 @@ fn event(topic: &str, number: usize) -> OutboundRecord {
     event.into_record().expect("it is a record")
 }
 
-/// Measures all of it, `rounds` pairs of the drain. Whether every goal was reached with the oracle content.
-pub(crate) async fn bench(events: usize, rounds: usize) -> Result<bool, anyhow::Error> {
-    let servers = Servers::start().await?;
-    let drain = bench_drain(&servers, events, rounds).await?;
-    let steady = bench_steady(&servers).await?;
-    let idle = bench_idle(&servers).await?;
-    write("relay.json", &[drain, steady, idle])
+/// Measures all of it: the drain in pairs.
+pub(crate) async fn run(bench: &mut Bench) -> Result<(), anyhow::Error> {
+    let servers = &bench.servers;
+    let drain = bench_drain(servers, bench.options.events, bench.options.rounds_at_most(ROUNDS)).await?;
+    let time = if bench.options.quick { QUICK_TIME } else { STEADY_TIME };
+    let steady = bench_steady(servers, time).await?;
+    let idle = bench_idle(servers, time).await?;
+    let value = |of: &serde_json::Value, key: &str| of[key].as_f64().unwrap_or(f64::NAN);
+    let enough = if DRAIN_GOAL <= value(&drain, "per_second") {
+        Target::at_least("T17", "drain of the outbox, records/s", value(&drain, "per_second"), DRAIN_GOAL)
+    } else {
+        Target::at_least("T17", "drain of the outbox by a bare producer", value(&drain, "of_bare"), RATIO_GOAL)
+    };
+    bench.report.targets.extend([
+        enough,
+        Target::at_most(
+            "T17",
+            "5,000/s, commit to append, p99 in ms",
+            value(&steady, "p99_ms"),
+            STEADY_P99_GOAL_MS as f64,
+        ),
+        Target::at_most("T17", "idle relay, cores", value(&idle, "cores"), IDLE_GOAL),
+    ]);
+    bench.report.extra.insert("relay".to_owned(), json!([drain, steady, idle]));
+    Ok(())
 }
 
 fn write(file: &str, results: &[serde_json::Value]) -> Result<bool, anyhow::Error> {
@@ -227,15 +249,15 @@ fn number(record: &Record) -> Result<i64, anyhow::Error> {
     Ok(serde_json::from_slice::<StockAdjusted>(record.payload.as_deref().unwrap_or_default())?.delta)
 }
 
-async fn bench_steady(servers: &Servers) -> Result<serde_json::Value, anyhow::Error> {
+async fn bench_steady(servers: &Servers, time: Duration) -> Result<serde_json::Value, anyhow::Error> {
     let stage = Stage::new(servers).await;
     let relay = stage.relay()?;
     let mut client = stage.database.connect().await;
-    let transactions = (STEADY_RATE / STEADY_TOGETHER) as u64 * STEADY_TIME.as_secs();
+    let transactions = (STEADY_RATE / STEADY_TOGETHER) as u64 * time.as_secs();
     let mut committed_at = HashMap::new();
     let mut began = Instant::now();
     for transaction in 0..transactions {
-        sleep_until(began + STEADY_TIME * transaction as u32 / transactions as u32).await;
+        sleep_until(began + time * transaction as u32 / transactions as u32).await;
         if transaction == 1 {
             // The first one meets a relay that has yet to take its lease and to connect.
             stage.is_drained(STEADY_TOGETHER).await;
@@ -247,7 +269,7 @@ async fn bench_steady(servers: &Servers) -> Result<serde_json::Value, anyhow::Er
         tx.commit().await?;
         committed_at.insert(transaction, SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as i64);
     }
-    let late = began.elapsed().saturating_sub(STEADY_TIME);
+    let late = began.elapsed().saturating_sub(time);
     let events = transactions as usize * STEADY_TOGETHER;
     stage.is_drained(events).await;
     relay.stop().await?;
@@ -271,32 +293,35 @@ async fn bench_steady(servers: &Servers) -> Result<serde_json::Value, anyhow::Er
     Ok(json!({"what": "steady", "per_second": STEADY_RATE, "p50_ms": p50, "p99_ms": p99, "max_ms": most, "ok": ok}))
 }
 
-async fn bench_idle(servers: &Servers) -> Result<serde_json::Value, anyhow::Error> {
+async fn bench_idle(servers: &Servers, time: Duration) -> Result<serde_json::Value, anyhow::Error> {
     let stage = Stage::new(servers).await;
     let child = Child {
         program: Program::Relay,
-        brokers: stage.kafka.bootstrap().to_owned(),
-        postgres: stage.database.url(),
+        origin: servers.stage.origin.clone(),
+        database: stage.database.name().to_owned(),
+        through: None,
         topic: stage.topic.clone(),
+        partitions: PARTITIONS,
         group: "relay".to_owned(),
-        admin_port: sekali::private_postgres::free_port()?,
+        admin_port: None,
+        settings: Settings::default(),
     };
     let mut relay = child.spawn()?;
     stage.enqueue(std::iter::once(event(&stage.topic, 0))).await?;
     stage.is_drained(1).await;
     sleep(Duration::from_secs(3)).await;
-    let own = relay.pid();
+    let own = relay.pid().unsigned_abs();
     let (client, postmaster) = (stage.database.connect().await, servers.postmaster().context("no postmaster")?);
-    let before = (measure::cpu(own)?, measure::Usage::now(&client, postmaster).await?);
-    sleep(IDLE_TIME).await;
-    let after = (measure::cpu(own)?, measure::Usage::now(&client, postmaster).await?);
-    relay.sigkill().await;
-    let share = |it: Duration| it.as_secs_f64() / IDLE_TIME.as_secs_f64();
+    let before = (machine::cpu(own)?, machine::family_cpu(postmaster)?, Usage::now(&client).await?);
+    sleep(time).await;
+    let after = (machine::cpu(own)?, machine::family_cpu(postmaster)?, Usage::now(&client).await?);
+    relay.sigkill().await?;
+    let share = |it: Duration| it.as_secs_f64() / time.as_secs_f64();
     let relay = share(after.0 - before.0);
-    let postgres = share(after.1.postgres_cpu.saturating_sub(before.1.postgres_cpu));
-    let wal = after.1.wal_bytes - before.1.wal_bytes;
+    let postgres = share(after.1.saturating_sub(before.1));
+    let wal = after.2.wal_bytes - before.2.wal_bytes;
     let ok = relay <= IDLE_GOAL;
-    let seconds = IDLE_TIME.as_secs();
+    let seconds = time.as_secs();
     let text = format!(
         "idle: {:.2} % of a core, goal {:.0} %; PostgreSQL for it {:.2} %, {wal} bytes of WAL in {seconds} s",
         relay * 100.0,

@@ -1,5 +1,6 @@
 //! The operator's command line on a real broker and a real database.
 
+mod bench;
 mod doctor;
 mod produce;
 mod schema;

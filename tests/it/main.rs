@@ -4,7 +4,6 @@
 
 mod cli;
 mod console;
-mod counts;
 mod crash;
 mod dead_letter;
 mod dlq;

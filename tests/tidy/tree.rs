@@ -13,7 +13,7 @@ pub(crate) struct File {
 }
 
 /// Crates that users run; the others are tests.
-const PRODUCT: [&str; 4] = ["schemas/", "producer/", "consumer/", "ops/cli/"];
+const PRODUCT: [&str; 5] = ["schemas/", "producer/", "consumer/", "ops/cli/", "ops/bench/"];
 
 impl File {
     pub(crate) fn is_product(&self) -> bool {

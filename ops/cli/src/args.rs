@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::bench::BenchArgs;
 use crate::commands::{AuditArgs, DlqCommand};
 use crate::demo::DemoArgs;
 use crate::drill::DrillArgs;
@@ -47,6 +48,15 @@ pub(crate) enum Command {
     /// Run one worker of the demo.
     #[command(hide = true)]
     DemoWorker,
+    /// Measure on your broker and database: events a second and what they cost, beside loops written by hand. Works on
+    /// topics and databases of its own, which it removes.
+    Bench(Box<BenchArgs>),
+    /// Run one program of the benchmark.
+    #[command(hide = true)]
+    BenchProgram {
+        /// What it is, as JSON.
+        description: String,
+    },
     /// Bring the tables of schema sekali to the version of this program.
     Migrate(MigrateArgs),
     /// Source, retry and dead-letter topics of the group.

@@ -18,7 +18,7 @@ use sekali_consumer::config::{Config, Needs};
 
 use crate::args::{Cli, Command, Global};
 use crate::exit::{Failure, Outcome};
-use crate::{console, demo, drill, output, produce};
+use crate::{bench, console, demo, drill, output, produce};
 
 pub(crate) use dlq::{AuditArgs, DlqCommand, moment};
 
@@ -31,6 +31,9 @@ pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
     match cli.command {
         Command::Demo(args) => demo::run(global, args).await,
         Command::DemoWorker => demo::run_worker(global).await,
+        Command::Bench(args) => bench::run(global, *args).await,
+        // It has a runtime of its own, and was run before there was this one.
+        Command::BenchProgram { .. } => Err(Failure::usage("bench-program is started by `sekali bench`")),
         Command::Migrate(args) => migrate::run(global, &args).await,
         Command::Topics(command) => topics::run(global, command).await,
         Command::Relay => relay::run(global).await,
@@ -55,7 +58,7 @@ pub(crate) fn load(global: &Global, needs: Needs) -> Result<Config, Failure> {
 }
 
 /// The file that was named, or the one in the working directory.
-fn file(global: &Global) -> Option<PathBuf> {
+pub(crate) fn file(global: &Global) -> Option<PathBuf> {
     global.config.clone().or_else(|| Path::new(DEFAULT_FILE).exists().then(|| PathBuf::from(DEFAULT_FILE)))
 }
 

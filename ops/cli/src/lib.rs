@@ -4,6 +4,7 @@
 //! 3 done and found something that needs attention.
 
 mod args;
+mod bench;
 mod commands;
 mod console;
 mod demo;
@@ -35,6 +36,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return error.print().map_or(ExitCode::FAILURE, |()| ExitCode::from(status));
         }
     };
+    if let args::Command::BenchProgram { description } = &cli.command {
+        return bench::run_program(description);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -128,6 +128,11 @@ impl OwnBroker {
         &self.kafka
     }
 
+    /// Process id, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.server.as_ref().map(Supervised::pid)
+    }
+
     /// Address that leads through the proxy of [`OwnBroker::start_proxied`], for this and all following connections.
     ///
     /// # Panics

@@ -15,7 +15,7 @@ use sekali_consumer::schemas::fingerprint;
 use tokio::sync::mpsc::Sender;
 use uuid::Uuid;
 
-use super::{BATCH_MAX, LANES, Row, Shared};
+use super::{Row, Shared};
 
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -24,7 +24,8 @@ pub(super) struct Poller {
     topic: String,
     lanes: Vec<Sender<Vec<Row>>>,
     shared: Arc<Shared>,
-    gathered: [Vec<Row>; LANES],
+    batch_max: usize,
+    gathered: Vec<Vec<Row>>,
     committed: BTreeMap<i32, i64>,
     commit_at: Instant,
 }
@@ -33,6 +34,7 @@ impl Poller {
     pub(super) fn new(
         consumer: BaseConsumer,
         topic: &str,
+        batch_max: usize,
         lanes: Vec<Sender<Vec<Row>>>,
         shared: Arc<Shared>,
     ) -> Result<Poller, anyhow::Error> {
@@ -40,9 +42,10 @@ impl Poller {
         Ok(Poller {
             consumer,
             topic: topic.to_owned(),
+            batch_max,
+            gathered: lanes.iter().map(|_| Vec::with_capacity(batch_max)).collect(),
             lanes,
             shared,
-            gathered: Default::default(),
             committed: BTreeMap::new(),
             commit_at: Instant::now() + COMMIT_INTERVAL,
         })
@@ -61,15 +64,15 @@ impl Poller {
             };
             match row {
                 Some(row) => {
-                    let lane = row.partition.unsigned_abs() as usize % LANES;
+                    let lane = row.partition.unsigned_abs() as usize % self.lanes.len();
                     self.gathered[lane].push(row);
-                    if self.gathered[lane].len() == BATCH_MAX {
+                    if self.gathered[lane].len() == self.batch_max {
                         self.hand_over(lane)?;
                     }
                 }
                 // Nothing more at this moment: a lane that waits gets what there is.
                 None => {
-                    for lane in 0..LANES {
+                    for lane in 0..self.lanes.len() {
                         let waits = self.shared.unfinished[lane].load(Ordering::Acquire) == 0;
                         if waits && !self.gathered[lane].is_empty() {
                             self.hand_over(lane)?;
@@ -90,7 +93,7 @@ impl Poller {
     }
 
     fn hand_over(&mut self, lane: usize) -> Result<(), anyhow::Error> {
-        let batch = std::mem::replace(&mut self.gathered[lane], Vec::with_capacity(BATCH_MAX));
+        let batch = std::mem::replace(&mut self.gathered[lane], Vec::with_capacity(self.batch_max));
         self.shared.unfinished[lane].fetch_add(1, Ordering::Release);
         self.lanes[lane].blocking_send(batch).ok().context("a lane has ended")
     }

@@ -1,4 +1,4 @@
-//! A task with one connection and half of the partitions.
+//! One connection with its share of the partitions.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,17 +6,25 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Context;
 use futures_util::future::{join, join3};
-use sekali_tests::harness::connect;
 use tokio::sync::mpsc::Receiver;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
-use super::{Row, Shared};
+use super::{Claim, Row, Shape, Shared, Writing, consumer_id};
 use crate::child::Child;
+use crate::write::{self, ADJUST as ADJUST_ONE, MOVEMENT, Movement};
 
 const CLAIM: &str = "INSERT INTO sekali.inbox (key, fingerprint, consumer_id, state, attempt) \
      SELECT key, fingerprint, $1, 1, 1 FROM unnest($2::uuid[], $3::bigint[]) AS asked (key, fingerprint) \
      ON CONFLICT DO NOTHING";
+
+/// Without speculative insertion: less to do for PostgreSQL, less WAL. `OFFSET 0` makes it look each key up in the index,
+/// whatever the statistics say.
+const PLAIN_CLAIM: &str = "INSERT INTO sekali.inbox (key, fingerprint, consumer_id, state, attempt) \
+     SELECT key, fingerprint, $1, 1, 1 FROM unnest($2::uuid[], $3::bigint[]) AS asked (key, fingerprint) \
+     WHERE NOT EXISTS (SELECT FROM sekali.inbox AS it WHERE it.consumer_id = $1 AND it.key = asked.key OFFSET 0)";
 
 const MOVEMENTS: &str = "INSERT INTO public.stock_movement (key, sku, delta, \"partition\", \"offset\", occurred_at, topic) \
      SELECT *, $7::text FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::int[], $5::bigint[], $6::timestamptz[])";
@@ -27,29 +35,40 @@ const ADJUST: &str = "INSERT INTO public.stock AS row (sku, quantity, version) \
 
 pub(super) struct Lane {
     index: usize,
+    shape: Shape,
     client: Client,
     consumer_id: i16,
     topic: String,
     claim: Statement,
+    claim_plain: Statement,
     claim_returning: Statement,
     movements: Statement,
     adjust: Statement,
+    movement: Statement,
+    adjust_one: Statement,
     shared: Arc<Shared>,
 }
 
 impl Lane {
-    pub(super) async fn connect(index: usize, child: &Child, shared: Arc<Shared>) -> Result<Lane, anyhow::Error> {
-        let client = connect(&child.postgres).await?;
-        client.execute("INSERT INTO sekali.consumer (name) VALUES ('P1x') ON CONFLICT DO NOTHING", &[]).await?;
-        let row = client.query_one("SELECT id FROM sekali.consumer WHERE name = 'P1x'", &[]).await?;
+    pub(super) async fn prepare(
+        index: usize,
+        shape: Shape,
+        client: Client,
+        child: &Child,
+        shared: Arc<Shared>,
+    ) -> Result<Lane, anyhow::Error> {
         Ok(Lane {
             index,
-            consumer_id: row.get(0),
+            shape,
+            consumer_id: consumer_id(&client, child).await?,
             topic: child.topic.clone(),
             claim: client.prepare(CLAIM).await?,
+            claim_plain: client.prepare(PLAIN_CLAIM).await?,
             claim_returning: client.prepare(&format!("{CLAIM} RETURNING key")).await?,
             movements: client.prepare(MOVEMENTS).await?,
             adjust: client.prepare(ADJUST).await?,
+            movement: client.prepare(MOVEMENT).await?,
+            adjust_one: client.prepare(ADJUST_ONE).await?,
             client,
             shared,
         })
@@ -71,21 +90,44 @@ impl Lane {
         let mut claims: Vec<(Uuid, i64)> = batch.iter().map(|it| (it.key, it.fingerprint)).collect();
         claims.sort_unstable();
         let (keys, fingerprints): (Vec<Uuid>, Vec<i64>) = claims.into_iter().unzip();
-        let (begun, claimed) = join(
-            self.client.batch_execute("BEGIN"),
-            self.client.execute(&self.claim, &[&self.consumer_id, &keys, &fingerprints]),
-        )
-        .await;
+        let is_plain = self.shape.claim == Claim::Plain;
+        let statement = if is_plain { &self.claim_plain } else { &self.claim };
+        let values: &[&(dyn ToSql + Sync)] = &[&self.consumer_id, &keys, &fingerprints];
+        let (begun, claimed) = join(self.client.batch_execute("BEGIN"), self.client.execute(statement, values)).await;
         begun?;
-        if claimed? < batch.len() as u64 {
+        let claimed = match claimed {
+            // The same key twice in the batch, or in somebody else's at this moment.
+            Err(error) if is_plain && error.code() == Some(&SqlState::UNIQUE_VIOLATION) => 0,
+            other => other?,
+        };
+        if claimed < batch.len() as u64 {
             // Rare: some were delivered before. Ask again, this time for their names.
             self.client.batch_execute("ROLLBACK; BEGIN").await?;
-            let values: &[&(dyn tokio_postgres::types::ToSql + Sync)] = &[&self.consumer_id, &keys, &fingerprints];
             let fresh = self.client.query(&self.claim_returning, values).await?;
             let mut fresh: HashSet<Uuid> = fresh.iter().map(|it| it.get(0)).collect();
             batch.retain(|it| fresh.remove(&it.key));
         }
-        self.write_and_commit(&batch).await
+        match self.shape.writing {
+            Writing::Sets => self.write_and_commit(&batch).await,
+            Writing::Pipelined | Writing::Awaited => self.write_each_and_commit(&batch).await,
+        }
+    }
+
+    async fn write_each_and_commit(&self, batch: &[Row]) -> Result<(), anyhow::Error> {
+        let movement = |it| {
+            let Row { key, sku, delta, partition, offset, occurred_at, .. }: &Row = it;
+            let (key, delta, partition, offset) = (*key, *delta, *partition, *offset);
+            Movement { key, sku, delta, topic: &self.topic, partition, offset, occurred_at: *occurred_at }
+        };
+        let mut movements: Vec<Movement<'_>> = batch.iter().map(movement).collect();
+        write::sort(&mut movements);
+        let Lane { client, movement, adjust_one, .. } = self;
+        let written = match self.shape.writing {
+            Writing::Awaited => write::awaited(client, movement, adjust_one, &movements).await,
+            _ => write::pipelined(client, movement, adjust_one, &movements).await,
+        };
+        written.context("events")?;
+        client.batch_execute("COMMIT").await.context("commit")
     }
 
     async fn write_and_commit(&self, batch: &[Row]) -> Result<(), anyhow::Error> {
