@@ -109,8 +109,8 @@ pub(crate) async fn write(desk: &Desk<'_>, from: From, failed: &[Failed<'_>]) ->
     if failed.iter().all(|it| it.guard == Guard::Claimed) {
         // Nobody else can have taken them, so that nothing waits for an answer: one round trip.
         let all: Vec<&Failed<'_>> = failed.iter().collect();
-        let (rows, rest) =
-            future::join(write_rows(client, consumer_id, failed), write_consequences(desk, from, &all)).await;
+        let rows = Box::pin(write_rows(client, consumer_id, failed));
+        let (rows, rest) = future::join(rows, Box::pin(write_consequences(desk, from, &all))).await;
         rows?;
         rest?;
         return Ok(vec![true; failed.len()]);
@@ -119,7 +119,7 @@ pub(crate) async fn write(desk: &Desk<'_>, from: From, failed: &[Failed<'_>]) ->
     let taken: Vec<bool> = failed.iter().map(|it| ours.contains(&it.row_key())).collect();
     let decided: Vec<&Failed<'_>> = failed.iter().zip(&taken).filter(|it| *it.1).map(|it| it.0).collect();
     if !decided.is_empty() {
-        write_consequences(desk, from, &decided).await?;
+        Box::pin(write_consequences(desk, from, &decided)).await?;
     }
     Ok(taken)
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // Also in helpers, which clippy does not count as tests.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
@@ -207,8 +207,10 @@ fn answering(answers: &'static [(&'static str, &'static str)]) -> String {
     std::thread::spawn(move || {
         for (status, body) in answers {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 1024];
-            stream.read(&mut request).unwrap();
+            // Up to the empty line behind the headers: closing on something unread would reset the connection.
+            let request = BufReader::new(stream.try_clone().unwrap());
+            let headers = request.lines().map(Result::unwrap).take_while(|it| !it.is_empty()).count();
+            assert!(0 < headers, "a request has a first line");
             let length = body.len();
             write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}").unwrap();
         }
