@@ -88,7 +88,9 @@ pub(crate) async fn begin_and_claim(
     let inserted = if expectation.is_bold() {
         match insert("BEGIN", INSERT_NEW).await {
             Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
-                insert("ROLLBACK; BEGIN", INSERT).await?
+                // Ended first: in a transaction that failed no statement can be prepared.
+                client.batch_execute("ROLLBACK").await?;
+                insert("BEGIN", INSERT).await?
             }
             inserted => inserted?,
         }
