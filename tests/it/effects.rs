@@ -215,7 +215,7 @@ async fn a_process_that_stood_still_for_longer_than_its_lease_ends_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outcome_that_comes_after_its_lease_was_taken_over_is_refused() {
     const TAKE_OVER: &str = "UPDATE sekali.lease SET owner = gen_random_uuid(), fence = nextval('sekali.fence'), \
-         until = clock_timestamp() + interval '2 s'";
+         until = clock_timestamp() + interval '5 s'";
     // Heartbeats, which would tell, come every two seconds.
     let group = Group::new("effect-fenced", 1, |config| config.effects.lease_ttl = Duration::from_secs(6)).await;
     group.produce([scripted("k", "late", "slow=1500"), scripted("k", "next", "ok")]).await;

@@ -131,6 +131,13 @@ async fn what_fails_again_is_open_again_with_its_attempts_and_replays_end_at_the
     assert_eq!(forced.outcome("replaying"), 1);
     states_become(&group, "it is open again", [1, 0, 0, 0]).await;
     assert_eq!(group.dead_letters().await.len(), 1, "one letter, however often it comes back");
+    eventually("the relay has published every letter", LIMIT, async || {
+        match group.kafka.read_all(&group.dlq()).await.len() {
+            5 => Ok(()),
+            found => Err(format!("{found} of 5")),
+        }
+    })
+    .await;
     member.stop().await.unwrap();
     // Headers stay as they are, however often it goes around.
     let hops = group.kafka.read_all(&group.retry_topics()[0]).await;
