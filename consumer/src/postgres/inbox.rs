@@ -77,25 +77,25 @@ pub(crate) async fn begin_and_claim(
     let first_copies = sorted_first_copies(requests);
     let keys: Vec<Uuid> = first_copies.iter().map(|&it| requests[it].key).collect();
     let fingerprints: Vec<i64> = first_copies.iter().map(|&it| requests[it].asking.fingerprint).collect();
-    let insert = async |begin, sql| {
+    let begin_and_insert = async |sql| {
         let statement = client.prepare_cached(sql).await?;
         let values: [&(dyn ToSql + Sync); 3] = [&consumer_id, &keys, &fingerprints];
         // Sent together, in the order of the first poll: one round trip.
-        let (begun, inserted) = future::join(client.batch_execute(begin), client.execute(&statement, &values)).await;
+        let (begun, inserted) = future::join(client.batch_execute("BEGIN"), client.execute(&statement, &values)).await;
         begun?;
         inserted
     };
     let inserted = if expectation.is_bold() {
-        match insert("BEGIN", INSERT_NEW).await {
+        match begin_and_insert(INSERT_NEW).await {
             Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
                 // Ended first: in a transaction that failed no statement can be prepared.
                 client.batch_execute("ROLLBACK").await?;
-                insert("BEGIN", INSERT).await?
+                begin_and_insert(INSERT).await?
             }
             inserted => inserted?,
         }
     } else {
-        insert("BEGIN", INSERT).await?
+        begin_and_insert(INSERT).await?
     };
     expectation.note(inserted == keys.len() as u64);
     if inserted == requests.len() as u64 {
