@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use sekali_schemas::IdempotencyKey;
 use sekali_schemas::inbox::State;
+use sekali_tests::group::UNPUBLISHED;
 use uuid::Uuid;
 
 use crate::stack::{DLQ, GROUP, Stack};
@@ -15,11 +16,6 @@ const REST_TIMEOUT: Duration = Duration::from_secs(150);
 const LOOK: Duration = Duration::from_millis(500);
 /// As many faults of one kind are named.
 const NAMED: usize = 3;
-
-/// Rows of the outbox that are not yet published.
-const PENDING: &str = "SELECT count(*) FROM sekali.outbox, sekali.outbox_cursor \
-     WHERE NOT pg_visible_in_snapshot(xid, published) \
-       AND (window_end IS NULL OR id > window_position OR NOT pg_visible_in_snapshot(xid, window_end))";
 
 /// What there was before, so that one database serves several parts of the check.
 pub(crate) struct Before {
@@ -53,7 +49,7 @@ impl Before {
             let ended = self.since(stack).await? + letters(stack).await? - self.letters;
             let (processed, dead) = (State::Processed as i16, State::Dead as i16);
             let open = format!("SELECT count(*) FROM sekali.inbox WHERE state NOT IN ({processed}, {dead})");
-            let sql = format!("SELECT ({open}), ({PENDING})");
+            let sql = format!("SELECT ({open}), ({UNPUBLISHED})");
             let row = stack.client.query_one(&sql, &[]).await?;
             let (open, pending): (i64, i64) = (row.get(0), row.get(1));
             let mut lag = 0;

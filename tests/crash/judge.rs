@@ -5,16 +5,13 @@ use std::collections::BTreeMap;
 use anyhow::ensure;
 use sekali_schemas::IdempotencyKey;
 use sekali_schemas::inbox::State;
+use sekali_tests::group::UNPUBLISHED;
 use sekali_tests::harness::{Kafka, TestDatabase};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::traffic::{End, Traffic};
 
-/// Rows of the outbox that are not yet published.
-const PENDING: &str = "SELECT count(*) FROM sekali.outbox, sekali.outbox_cursor \
-     WHERE NOT pg_visible_in_snapshot(xid, published) \
-       AND (window_end IS NULL OR id > window_position OR NOT pg_visible_in_snapshot(xid, window_end))";
 /// As many faults of one kind are named.
 const NAMED: usize = 3;
 
@@ -47,7 +44,7 @@ impl Watch<'_> {
         };
         let sql = format!(
             "SELECT (SELECT count(*) FROM effect) + (SELECT count(*) FROM sekali.dead_letter), \
-             (SELECT count(*) FROM sekali.inbox WHERE state NOT IN ({}, {})), ({PENDING})",
+             (SELECT count(*) FROM sekali.inbox WHERE state NOT IN ({}, {})), ({UNPUBLISHED})",
             State::Processed as i16,
             State::Dead as i16
         );

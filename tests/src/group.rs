@@ -10,6 +10,11 @@ use tokio::task::JoinHandle;
 use crate::harness::{Kafka, Outgoing, Process, Program, TestDatabase, eventually, kafka, target_dir, unique};
 use crate::scripted::LEDGER;
 
+/// Counts the rows of the outbox that the relay has not published: newer than the cursor's snapshot, and not in the part of
+/// its window that is done.
+pub const UNPUBLISHED: &str = "SELECT count(*) FROM sekali.outbox, sekali.outbox_cursor \
+     WHERE NOT pg_visible_in_snapshot(xid, published) \
+       AND (window_end IS NULL OR id > window_position OR NOT pg_visible_in_snapshot(xid, window_end))";
 /// Longest wait for anything that should happen soon.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
@@ -188,10 +193,7 @@ impl Group {
         const HELD: &str = "SELECT count(*) FROM sekali.held_message AS it \
              JOIN sekali.held_key AS hold USING (consumer_id, topic, resource_key) LEFT JOIN sekali.inbox AS head \
              ON head.consumer_id = hold.consumer_id AND head.key = hold.head WHERE head.state IS DISTINCT FROM 4";
-        const OUTBOX: &str = "SELECT count(*) FROM sekali.outbox, sekali.outbox_cursor \
-             WHERE NOT pg_visible_in_snapshot(xid, published) AND (window_end IS NULL OR id > window_position \
-             OR NOT pg_visible_in_snapshot(xid, window_end))";
-        (self.database.scalar(WAITING).await, self.database.scalar(HELD).await, self.database.scalar(OUTBOX).await)
+        (self.database.scalar(WAITING).await, self.database.scalar(HELD).await, self.database.scalar(UNPUBLISHED).await)
     }
 
     /// The effects: key text to how often.
