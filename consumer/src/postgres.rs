@@ -1,6 +1,7 @@
 //! SQL of the hot path: claims, decisions, positions.
 
 pub(crate) mod attempt;
+pub(crate) mod claim;
 pub(crate) mod dead_letter;
 pub(crate) mod decision;
 pub(crate) mod expectation;

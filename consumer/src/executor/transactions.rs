@@ -14,9 +14,9 @@ use crate::core::verdict::Arrival;
 use crate::core::{Epoch, Findings, Item, Offset, Partition};
 use crate::held::{HeldBatch, Refusals};
 use crate::incoming::Incoming;
+use crate::postgres::claim;
 use crate::postgres::decision::{self, Failed, From, Guard};
 use crate::postgres::hold::{self, Head, HoldKey};
-use crate::postgres::inbox;
 use crate::{Failure, Handler};
 
 /// Most keys whose held messages share a transaction.
@@ -34,7 +34,7 @@ impl<H: Handler> Executor<H> {
         let shared = self.shared.clone();
         let client = self.client.as_ref().ok_or_else(disconnected)?;
         let deadline = shared.database_timeout;
-        let claim = inbox::begin_and_claim(client, shared.consumer_id, batch.requests(), &mut self.expectation);
+        let claim = claim::begin_and_claim(client, shared.consumer_id, batch.requests(), &mut self.expectation);
         let arrivals = answered(deadline, claim).await??;
         let (mut settled, rule) = self.settle(client, batch, &arrivals, refused).await?;
         let parked = settled.parked();

@@ -1,40 +1,19 @@
-//! Claiming messages: one statement for a batch.
+//! Rows of the inbox: those of retries, and what becomes of claimed ones.
 
 use std::collections::HashMap;
 
 use deadpool_postgres::ClientWrapper;
 use futures_util::future;
 use sekali_schemas::inbox::State;
-use tokio_postgres::error::SqlState;
-use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row as SqlRow};
 use uuid::Uuid;
 
-use super::expectation::Expectation;
 use crate::core::verdict::{Arrival, Asking, Row, arrival};
 
-/// Rows go in as processed, so that the happy path never updates one. Keys come sorted: two batches that share some
-/// wait for each other in the same order and cannot deadlock.
-const INSERT: &str = "INSERT INTO sekali.inbox (key, fingerprint, consumer_id, state, attempt) \
-     SELECT key, fingerprint, $1, 1, 1 FROM unnest($2::uuid[], $3::bigint[]) AS asked (key, fingerprint) \
-     ON CONFLICT DO NOTHING";
-
-/// The same where all keys are expected to be new, for half the price: looking each key up before it is inserted costs
-/// as much as inserting it. A key that is known after all fails the statement.
-const INSERT_NEW: &str = "INSERT INTO sekali.inbox (key, fingerprint, consumer_id, state, attempt) \
-     SELECT key, fingerprint, $1, 1, 1 FROM unnest($2::uuid[], $3::bigint[]) AS asked (key, fingerprint)";
-
-/// Which of the keys this transaction inserted, and what the others are. `xmin` has 32 bits of the transaction's 64.
-///
-/// Rows are looked up one by one, here and below: left to itself, the planner may read all of a consumer's, as long as the
-/// statistics of a table that grows quickly say that there are few.
-const STATES: &str = "SELECT row.key, state, attempt, fingerprint, mine FROM unnest($2::uuid[]) AS asked (key) \
-     CROSS JOIN LATERAL (SELECT key, state, attempt, fingerprint, \
-     xmin::text::bigint = (pg_current_xact_id()::text::bigint & 4294967295) AS mine \
-     FROM sekali.inbox AS it WHERE it.consumer_id = $1 AND it.key = asked.key OFFSET 0) AS row";
-
-/// Rows of retry records, locked in the order of the keys, which come sorted.
-const LOCK: &str = "SELECT row.key, state, attempt, fingerprint, false AS mine FROM unnest($2::uuid[]) AS asked (key) \
+/// Rows of retry records, locked in the order of the keys, which come sorted. Looked up one by one, here and below: left
+/// to itself, the planner may read all of a consumer's, as long as the statistics of a table that grows quickly say that
+/// there are few.
+const LOCK: &str = "SELECT row.key, state, attempt, fingerprint FROM unnest($2::uuid[]) AS asked (key) \
      CROSS JOIN LATERAL (SELECT key, state, attempt, fingerprint FROM sekali.inbox AS it \
      WHERE it.consumer_id = $1 AND it.key = asked.key FOR UPDATE) AS row";
 
@@ -59,78 +38,24 @@ pub(crate) struct Request {
     pub(crate) asking: Asking,
 }
 
-/// Begins the transaction and claims the messages of a source batch. The answers are in the order of `requests`.
-/// `expectation` only chooses the cheaper of two ways to the same answers.
-pub(crate) async fn begin_and_claim(
+/// Begins the transaction and locks the rows of a retry batch. The answers are in the order of `requests`.
+pub(super) async fn begin_and_lock(
     client: &ClientWrapper,
     consumer_id: i16,
     requests: &[Request],
-    expectation: &mut Expectation,
 ) -> Result<Vec<Arrival>, Error> {
-    if requests.is_empty() {
-        client.batch_execute("BEGIN").await?;
-        return Ok(Vec::new());
-    }
-    if requests[0].asking.retry {
-        return begin_and_lock(client, consumer_id, requests).await;
-    }
-    let first_copies = sorted_first_copies(requests);
-    let keys: Vec<Uuid> = first_copies.iter().map(|&it| requests[it].key).collect();
-    let fingerprints: Vec<i64> = first_copies.iter().map(|&it| requests[it].asking.fingerprint).collect();
-    let begin_and_insert = async |sql| {
-        let statement = client.prepare_cached(sql).await?;
-        let values: [&(dyn ToSql + Sync); 3] = [&consumer_id, &keys, &fingerprints];
-        // Sent together, in the order of the first poll: one round trip.
-        let (begun, inserted) = future::join(client.batch_execute("BEGIN"), client.execute(&statement, &values)).await;
-        begun?;
-        inserted
-    };
-    let inserted = if expectation.is_bold() {
-        match begin_and_insert(INSERT_NEW).await {
-            Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
-                // Ended first: in a transaction that failed no statement can be prepared.
-                client.batch_execute("ROLLBACK").await?;
-                begin_and_insert(INSERT).await?
-            }
-            inserted => inserted?,
-        }
-    } else {
-        begin_and_insert(INSERT).await?
-    };
-    expectation.note(inserted == keys.len() as u64);
-    if inserted == requests.len() as u64 {
-        return Ok(vec![Arrival::Handle; requests.len()]);
-    }
-    let states = client.prepare_cached(STATES).await?;
-    let rows = client.query(&states, &[&consumer_id, &keys]).await?;
-    let rows: HashMap<Uuid, (Row, bool)> = rows.iter().map(read).collect();
-    let mut arrivals = vec![Arrival::Duplicate; requests.len()];
-    for (index, request) in requests.iter().enumerate() {
-        arrivals[index] = match rows.get(&request.key) {
-            Some((_, true))
-                if first_copies.binary_search_by_key(&(request.key, index), |&it| (requests[it].key, it)).is_ok() =>
-            {
-                Arrival::Handle
-            }
-            row => arrival(request.asking, row.map(|(row, _)| *row)),
-        };
-    }
-    Ok(arrivals)
-}
-
-async fn begin_and_lock(client: &ClientWrapper, consumer_id: i16, requests: &[Request]) -> Result<Vec<Arrival>, Error> {
     let first_copies = sorted_first_copies(requests);
     let keys: Vec<Uuid> = first_copies.iter().map(|&it| requests[it].key).collect();
     let lock = client.prepare_cached(LOCK).await?;
     let (begun, rows) = future::join(client.batch_execute("BEGIN"), client.query(&lock, &[&consumer_id, &keys])).await;
     begun?;
-    let mut rows: HashMap<Uuid, (Row, bool)> = rows?.iter().map(read).collect();
+    let mut rows: HashMap<Uuid, Row> = rows?.iter().map(row).collect();
     let arrivals: Vec<Arrival> = requests
         .iter()
         .map(|request| {
-            let verdict = arrival(request.asking, rows.get(&request.key).map(|(row, _)| *row));
+            let verdict = arrival(request.asking, rows.get(&request.key).copied());
             if verdict == Arrival::Handle
-                && let Some((row, _)) = rows.get_mut(&request.key)
+                && let Some(row) = rows.get_mut(&request.key)
             {
                 // A second copy in the same batch meets what the first one will have decided.
                 row.state = State::Processed;
@@ -187,11 +112,6 @@ pub(super) fn sorted_first_copies(requests: &[Request]) -> Vec<usize> {
     order.sort_unstable_by_key(|&it| (requests[it].key, it));
     order.dedup_by_key(|it| requests[*it].key);
     order
-}
-
-fn read(row: &SqlRow) -> (Uuid, (Row, bool)) {
-    let (key, read) = self::row(row);
-    (key, (read, row.get(4)))
 }
 
 /// Key, state, attempt and fingerprint.

@@ -26,6 +26,14 @@ pub(crate) fn watchful(config: &mut Config) {
     config.kafka.properties.insert("statistics.interval.ms".to_owned(), "300".to_owned());
 }
 
+/// Makes the topics of a group that reads the source topic of another one.
+pub(crate) async fn make_topics_for(group: &Group, source: usize) {
+    let names = group.config.group_topics().unwrap().topics.remove(source);
+    let own: Vec<(&str, i32)> =
+        [&names.dlq].into_iter().chain(names.retry.iter().map(|it| &it.1)).map(|it| (it.as_str(), 1)).collect();
+    group.kafka.create_exactly(&own, &[]).await;
+}
+
 /// Every effect happened once, and these are all.
 pub(crate) async fn took_effect_once(group: &Group, count: usize) {
     let effects = group.effects().await;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use sekali_consumer::{Failure, Handler, Message, Reply, Transaction};
+use sekali_consumer::{Config, Failure, Handler, Message, Reply, Transaction};
 use sekali_tests::group::{Group, LIMIT};
 use sekali_tests::harness::{Outgoing, eventually};
 use sekali_tests::scripted::Scripted;
 use serde_json::Value;
 
-use super::bench::{commit, scripted, took_effect_once};
+use super::bench::{commit, make_topics_for, scripted, took_effect_once};
 
 /// IDM-01: as after a kill between the commits of database and offset.
 #[tokio::test(flavor = "multi_thread")]
@@ -57,10 +57,7 @@ async fn what_becomes_of_a_key_in_one_group_means_nothing_to_another() {
     let mut second = Group::new("whose-too", 1, |_| {}).await;
     second.config.postgres.url = Some(first.database.url().into());
     second.config.consumer.topics = vec![first.topic.clone()];
-    let names = second.config.group_topics().unwrap().topics.remove(0);
-    let own: Vec<(&str, i32)> =
-        [&names.dlq].into_iter().chain(names.retry.iter().map(|it| &it.1)).map(|it| (it.as_str(), 1)).collect();
-    first.kafka.create_exactly(&own, &[]).await;
+    make_topics_for(&second, 0).await;
     first.database.execute("CREATE TABLE content (key_text text)").await;
     for (id, script) in [
         ("ok", "ok"),
@@ -90,16 +87,44 @@ async fn what_becomes_of_a_key_in_one_group_means_nothing_to_another() {
     assert_eq!(first.database.scalar::<String>(states).await, "first 1 4, first 4 2, second 1 6");
 }
 
+/// IDM-02: as a zombie beside its successor, on every batch. Whatever a claim expects of its keys, somebody else may be
+/// inserting them at this moment, and none is handled again.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_groups_that_race_for_one_inbox_decide_each_key_once() {
+    const COUNT: usize = 300;
+    let small = |config: &mut Config| config.consumer.batch_messages_max = 7.try_into().unwrap();
+    let first = Group::new("race", 1, small).await;
+    let mut second = Group::new("race-too", 1, small).await;
+    second.config.postgres.url = Some(first.database.url().into());
+    second.config.consumer.topics = vec![first.topic.clone()];
+    second.config.consumer.name = Some(first.config.consumer_name().to_owned());
+    make_topics_for(&second, 0).await;
+    // Those that come again, at once and later, make claims expect known keys for a while.
+    let ids = (0..COUNT).flat_map(|it| [it, it / 2 + it % 2]);
+    first.produce(ids.map(|it| scripted(&format!("m-{it}"), "slow=2"))).await;
+    let handlers = [Scripted::default(), Scripted::default()];
+    let members = [first.start(handlers[0].clone()).await, second.start(handlers[1].clone()).await];
+    first.settled().await;
+    eventually("the other group has caught up", LIMIT, async || {
+        first.kafka.lag(second.name(), &first.topic).await == 0
+    })
+    .await;
+    for member in members {
+        member.stop().await.unwrap();
+    }
+    took_effect_once(&first, COUNT).await;
+    let decided = "SELECT count(*) FROM sekali.inbox WHERE state = 1 AND attempt = 1";
+    assert_eq!(first.database.scalar::<i64>(decided).await, COUNT as i64);
+    assert!(first.dead_letters().await.is_empty());
+}
+
 /// IDM-02: within a consumer a key is one business action, whatever topic brings it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_key_on_two_topics_of_a_group_is_one_message() {
     let mut group = Group::new("two-topics", 1, |_| {}).await;
     let other = Group::new("two-topics-b", 1, |_| {}).await;
     group.config.consumer.topics.push(other.topic.clone());
-    let names = group.config.group_topics().unwrap().topics.remove(1);
-    let own: Vec<(&str, i32)> =
-        [&names.dlq].into_iter().chain(names.retry.iter().map(|it| &it.1)).map(|it| (it.as_str(), 1)).collect();
-    group.kafka.create_exactly(&own, &[]).await;
+    make_topics_for(&group, 1).await;
     group.produce([scripted("same", "ok"), scripted("a", "ok")]).await;
     group.kafka.produce(&other.topic, [scripted("same", "ok"), scripted("b", "ok")]).await;
     let member = group.start(Scripted::default()).await;
