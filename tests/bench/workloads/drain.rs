@@ -27,7 +27,7 @@ const COUNTED_QUICKLY: [Program; 2] = [Program::P1x, Program::M1];
 
 const MIB: f64 = 1024.0 * 1024.0;
 /// What the client may fetch ahead, and what waits behind it.
-const PREFETCH_MB: f64 = 24.0;
+const PREFETCH_MB: f64 = 4.0;
 const RECORD_BYTES: f64 = 420.0;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<(), anyhow::Error> {
