@@ -216,8 +216,8 @@ async fn a_process_that_stood_still_for_longer_than_its_lease_ends_nothing() {
 async fn an_outcome_that_comes_after_its_lease_was_taken_over_is_refused() {
     const TAKE_OVER: &str = "UPDATE sekali.lease SET owner = gen_random_uuid(), fence = nextval('sekali.fence'), \
          until = clock_timestamp() + interval '5 s'";
-    // Heartbeats, which would tell, come every two seconds.
-    let group = Group::new("effect-fenced", 1, |config| config.effects.lease_ttl = Duration::from_secs(6)).await;
+    // Heartbeats, which would tell, come every five seconds.
+    let group = Group::new("effect-fenced", 1, |config| config.effects.lease_ttl = Duration::from_secs(15)).await;
     group.produce([scripted("k", "late", "slow=1500"), scripted("k", "next", "ok")]).await;
     let member = group.start_effect(Calling::new(&group).await).await;
     eventually("it is performed", LIMIT, async || !calls(&group).await.is_empty()).await;
