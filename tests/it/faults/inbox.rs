@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sekali_consumer::{Config, Failure, Handler, Message, Reply, Transaction};
-use sekali_tests::group::{Group, LIMIT};
+use sekali_tests::group::{Group, LIMIT, Member};
 use sekali_tests::harness::{Outgoing, eventually};
 use sekali_tests::scripted::Scripted;
 use serde_json::Value;
@@ -36,6 +36,27 @@ async fn records_that_were_decided_and_not_committed_come_back_as_duplicates() {
     assert_eq!(group.database.scalar::<i64>("SELECT count(*) FROM sekali.inbox WHERE state <> 1").await, 0);
 }
 
+/// Another group on the database and the source topic of one.
+async fn beside(first: &Group, label: &str, change: impl FnOnce(&mut Config)) -> Group {
+    let mut second = Group::new(label, 1, change).await;
+    second.config.postgres.url = Some(first.database.url().into());
+    second.config.consumer.topics = vec![first.topic.clone()];
+    make_topics_for(&second, 0).await;
+    second
+}
+
+/// Waits until both have read all, and stops their members.
+async fn both_ended(first: &Group, second: &Group, members: [Member; 2]) {
+    first.settled().await;
+    eventually("the other group has caught up", LIMIT, async || {
+        first.kafka.lag(second.name(), &first.topic).await == 0
+    })
+    .await;
+    for member in members {
+        member.stop().await.unwrap();
+    }
+}
+
 /// Does well whatever the script says.
 struct Content(Scripted);
 
@@ -54,10 +75,7 @@ impl Handler for Content {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_becomes_of_a_key_in_one_group_means_nothing_to_another() {
     let first = Group::new("whose", 1, |_| {}).await;
-    let mut second = Group::new("whose-too", 1, |_| {}).await;
-    second.config.postgres.url = Some(first.database.url().into());
-    second.config.consumer.topics = vec![first.topic.clone()];
-    make_topics_for(&second, 0).await;
+    let second = beside(&first, "whose-too", |_| {}).await;
     first.database.execute("CREATE TABLE content (key_text text)").await;
     for (id, script) in [
         ("ok", "ok"),
@@ -70,14 +88,7 @@ async fn what_becomes_of_a_key_in_one_group_means_nothing_to_another() {
         first.produce([scripted(id, script)]).await;
     }
     let members = [first.start(Scripted::default()).await, second.start(Content(Scripted::default())).await];
-    first.settled().await;
-    eventually("the other group has caught up", LIMIT, async || {
-        first.kafka.lag(second.name(), &first.topic).await == 0
-    })
-    .await;
-    for member in members {
-        member.stop().await.unwrap();
-    }
+    both_ended(&first, &second, members).await;
     took_effect_once(&first, 4).await;
     let content = "SELECT count(DISTINCT key_text) * 100 + count(*) FROM content";
     assert_eq!(first.database.scalar::<i64>(content).await, 606, "six, each once");
@@ -94,24 +105,16 @@ async fn two_groups_that_race_for_one_inbox_decide_each_key_once() {
     const COUNT: usize = 300;
     let small = |config: &mut Config| config.consumer.batch_messages_max = 7.try_into().unwrap();
     let first = Group::new("race", 1, small).await;
-    let mut second = Group::new("race-too", 1, small).await;
-    second.config.postgres.url = Some(first.database.url().into());
-    second.config.consumer.topics = vec![first.topic.clone()];
-    second.config.consumer.name = Some(first.config.consumer_name().to_owned());
-    make_topics_for(&second, 0).await;
+    let second = beside(&first, "race-too", |config| {
+        small(config);
+        config.consumer.name = Some(first.config.consumer_name().to_owned());
+    })
+    .await;
     // Those that come again, at once and later, make claims expect known keys for a while.
     let ids = (0..COUNT).flat_map(|it| [it, it / 2 + it % 2]);
     first.produce(ids.map(|it| scripted(&format!("m-{it}"), "slow=2"))).await;
-    let handlers = [Scripted::default(), Scripted::default()];
-    let members = [first.start(handlers[0].clone()).await, second.start(handlers[1].clone()).await];
-    first.settled().await;
-    eventually("the other group has caught up", LIMIT, async || {
-        first.kafka.lag(second.name(), &first.topic).await == 0
-    })
-    .await;
-    for member in members {
-        member.stop().await.unwrap();
-    }
+    let members = [first.start(Scripted::default()).await, second.start(Scripted::default()).await];
+    both_ended(&first, &second, members).await;
     took_effect_once(&first, COUNT).await;
     let decided = "SELECT count(*) FROM sekali.inbox WHERE state = 1 AND attempt = 1";
     assert_eq!(first.database.scalar::<i64>(decided).await, COUNT as i64);
