@@ -17,8 +17,8 @@ pub(crate) fn consumer_config(config: &Config, role: Role) -> Result<ClientConfi
         // After the prefetch threshold a partition sleeps this long; the default of one second halves a drain.
         ("fetch.queue.backoff.ms", "10"),
         ("fetch.wait.max.ms", "100"),
-        // One queue for all partitions: a bound of the whole prefetch. It counts payloads; a small record takes five times as
-        // much with its headers and what the client keeps for it.
+        // One queue for all partitions: a bound of the whole prefetch. It counts payloads; a small record takes several
+        // times as much with its headers and what the client keeps for it.
         ("queued.max.messages.kbytes", "4096"),
         ("queued.min.messages", "4000"),
         // What is on its way comes on top, compressed and unpacked: with the defaults, a megabyte of each partition, that is
